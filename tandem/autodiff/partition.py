@@ -14,16 +14,22 @@ that differentiating it follows every path.
 from __future__ import annotations
 
 from tandem.graph.ir import Builder, Graph, Node, Value
-from tandem.graph.symbolic import symbol_indices
+from tandem.graph.substitution import symbol_indices
+from tandem.ops.arithmetic import Cast
+from tandem.ops.create import RandomBits
 from tandem.ops.define import Elementwise, LibraryOp, Movement, add_input
+from tandem.ops.linear import Linear
 from tandem.ops.region import Region
 
 
 class Partition:
-    """saved values in the order backward takes them, and the two backward graphs.
+    """saved values in the order backward takes them, and the backward graphs.
 
-    Inputs of both graphs: gradients of the outputs (those that are differentiable), saved values, numbers.
+    Inputs of all graphs: gradients of the outputs (those that are differentiable), saved values, numbers.
     """
+
+    lazy: Graph | None = None  # the first, with summands of weight gradients (lazy_sums.py):
+    summands: list[list[int]] = ()  # their kinds, by gradient
 
     def __init__(self, saved: list[Value], numbers: list[Value], first: Graph, twice: Graph, sizes: list[int]):
         self.saved = saved
@@ -48,8 +54,8 @@ def partition(
     number_list = [v for v in everything if v in numbers]
     saved = [v for v in everything if v not in numbers]
 
-    first = _extract(forward, grad_inputs, saved, number_list, results, set(saved_first))
-    twice = _extract(forward, grad_inputs, saved, number_list, results, set(saved_twice))
+    first = extract(forward, grad_inputs, saved, number_list, results, set(saved_first))
+    twice = extract(forward, grad_inputs, saved, number_list, results, set(saved_twice))
     sizes = sorted(_symbols_of(first) | _symbols_of(twice))
     return Partition(saved, number_list, first, twice, sizes)
 
@@ -93,8 +99,8 @@ def _casts_of_both(forward: Graph, after_gradient: set[Node], computed: set[Node
 
     def read_by_calls(nodes) -> set[Value]:
         return {
-            v for node in nodes if isinstance(node.op, LibraryOp) or node.op.name == "linear" for v in node.inputs
-            if v.node.op.name == "cast" and v.dtype.itemsize < v.node.inputs[0].dtype.itemsize
+            v for node in nodes if isinstance(node.op, (LibraryOp, Linear)) for v in node.inputs
+            if isinstance(v.node.op, Cast) and v.dtype.itemsize < v.node.inputs[0].dtype.itemsize
         }  # fmt: skip
 
     return read_by_calls(computed) & read_by_calls(n for n in forward.nodes if n in after_gradient)
@@ -119,7 +125,8 @@ def _choose(needed: list[Value], available: set[Value], may_keep, casts=frozense
             continue  # constants, sizes, ramps
         elif (
             isinstance(op, (Elementwise, Movement))
-            or op.name in ("random_bits", "check_index")
+            or op.checks
+            or isinstance(op, RandomBits)
             or value.node not in may_keep
         ):
             stack.extend(reversed(value.node.inputs))
@@ -128,7 +135,7 @@ def _choose(needed: list[Value], available: set[Value], may_keep, casts=frozense
     return list(saved)
 
 
-def _extract(forward: Graph, grad_inputs, saved, numbers, results, use: set[Value]) -> Graph:
+def extract(forward: Graph, grad_inputs, saved, numbers, results, use: set[Value]) -> Graph:
     """The part of the joint graph that computes `results` from gradients and saved values."""
     graph = Graph(forward.symbols, forward.name + "_backward")
     builder = Builder(graph)
@@ -139,7 +146,7 @@ def _extract(forward: Graph, grad_inputs, saved, numbers, results, use: set[Valu
             if value in use or value in grad_inputs:
                 made[value] = fresh
         for node in _needed_nodes(results, made):
-            if node.op.name == "check_index":  # forward has checked it
+            if node.op.checks:  # forward has checked it
                 made[node.outputs[0]] = made[node.inputs[0]]
                 continue
             new = builder.add(node.op, tuple(made[v] for v in node.inputs))

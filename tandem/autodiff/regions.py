@@ -21,8 +21,13 @@ from tandem import dtypes
 from tandem.autodiff.partition import _boundary, _choose, _reached_from
 from tandem.autodiff.reverse import _depends_on, backpropagate
 from tandem.graph.ir import Builder, Graph, Node, Type, Value, current_builder, revise
-from tandem.graph.symbolic import hint, local_symbol, product
+from tandem.graph.substitution import local_symbol
+from tandem.graph.symbolic import hint, product
+from tandem.ops.arithmetic import Add
 from tandem.ops.define import Elementwise, add_input
+from tandem.ops.matmul import Matmul
+from tandem.ops.movement import Permute, Reshape
+from tandem.ops.reduce import Reduce
 from tandem.ops.region import Block, Cond, Scan, While, copy_nodes, region_graph
 
 _INDEX = Type(dtypes.int64, ())
@@ -295,14 +300,14 @@ class _Sum:
 
 
 def _addends(value: Value) -> list[Value]:
-    if value.op.name == "add" and all(v.shape == value.shape for v in value.node.inputs):
+    if isinstance(value.op, Add) and all(v.shape == value.shape for v in value.node.inputs):
         return [a for v in value.node.inputs for a in _addends(v)]
     return [value]
 
 
 def _transposed(value: Value) -> tuple[Value, bool]:
     """What a matrix is the transpose of, and whether it is one."""
-    if value.op.name == "permute" and value.op.axes == (1, 0):
+    if isinstance(value.op, Permute) and value.op.axes == (1, 0):
         return value.node.inputs[0], True
     return value, False
 
@@ -319,7 +324,7 @@ class _Product:
     @staticmethod
     def of(value: Value) -> _Product | None:
         value, transposed = _transposed(value)
-        if value.op.name == "matmul" and len(value.node.inputs) == 2 and value.ndim == 2:
+        if isinstance(value.op, Matmul) and len(value.node.inputs) == 2 and value.ndim == 2:
             return _Product(*value.node.inputs, transposed)
         return None
 
@@ -348,10 +353,10 @@ class _Rows:
     @staticmethod
     def of(value: Value) -> _Rows | None:
         moves = []
-        while value.op.name in ("reshape", "permute"):
+        while isinstance(value.op, (Reshape, Permute)):
             moves.append(value.op)
             value = value.node.inputs[0]
-        if value.op.name != "reduce" or value.op.kind != "sum":
+        if not isinstance(value.op, Reduce) or value.op.kind != "sum":
             return None
         return _Rows(value.node.inputs[0], value.op.axes, moves[::-1])
 

@@ -6,21 +6,26 @@ import threading
 
 import tandem.ops as F
 from tandem import _runtime
-from tandem.errors import AutogradError, ShapeError
+from tandem.errors import AutogradError, DTypeError, ShapeError
 
-_ending = threading.local()  # calls: what is to be done when the backward pass of this thread ends, or fails
+
+class _Ending(threading.local):
+    calls = None  # a list of what is to be done when the backward pass of this thread ends, or fails
+
+
+_ending = _Ending()
 
 
 def when_done(call, otherwise=None):
     """Has a function called when the backward pass that runs in this thread has ended, all gradients being there; or another one,
     if it fails. For hooks."""
-    if not hasattr(_ending, "calls"):
+    if _ending.calls is None:
         _ending.calls = []
     _ending.calls.append((call, otherwise))
 
 
 def _end():
-    calls = getattr(_ending, "calls", None)
+    calls = _ending.calls
     if calls:
         del _ending.calls
         for call, _ in calls:
@@ -61,8 +66,18 @@ def _start(tensors, grads, name: str) -> tuple[list, list]:
                 )
             with _no_record():
                 g = F.ones_like(t)
+        elif not isinstance(g, _runtime.Tensor):
+            raise DTypeError(name, f"a gradient is a {type(g).__name__}; it must be a tensor or None")
         elif g.shape != t.shape:
             raise ShapeError(name, f"the gradient is {g.shape} but the tensor is {t.shape}")
+        elif g.dtype is not t.dtype:
+            if g.dtype.is_complex and not t.dtype.is_complex:
+                raise DTypeError(
+                    name,
+                    f"the gradient is {g.dtype} but the tensor is {t.dtype}",
+                    fix="give a real one, such as its .real",
+                )
+            g = g.to(t.dtype)
         filled.append(g)
     return tensors, filled
 

@@ -132,22 +132,27 @@ class Function:
                     raise AutogradError(
                         cls.__name__, f"gradient {i} is a {type(g).__name__}; it must be a tensor or None"
                     )
-            return tuple(
-                _of_shape(cls, i, g, a) if g is not None and ctx.needs_input_grad[i] and g.shape != a.shape else g
-                for i, (g, a) in enumerate(zip(result, args, strict=True))
-            )
+            with enable_grad() if create_graph else no_grad():
+                return tuple(
+                    _like(cls, i, g, a) if g is not None and ctx.needs_input_grad[i] else g
+                    for i, (g, a) in enumerate(zip(result, args, strict=True))
+                )
 
         run.context = ctx
         _runtime.record_python(run, cls.__name__, inputs, recorded)
         return outputs[0] if single else tuple(outputs)
 
 
-def _of_shape(cls, i: int, g, a):
-    """A gradient that an argument was broadcast to is added up to the argument's shape, as in PyTorch."""
-    ends = zip(reversed(g.shape), reversed(a.shape), strict=False)
-    if g.ndim < a.ndim or any(m not in (1, n) for n, m in ends):
-        raise AutogradError(cls.__name__, f"gradient {i} is {g.shape} but argument {i} is {a.shape}")
-    return g.sum_to_size(a.shape)
+def _like(cls, i: int, g, a):
+    """As in PyTorch, a gradient that an argument was broadcast to is added up to its shape, and one of another dtype converted."""
+    if g.shape != a.shape:
+        ends = zip(reversed(g.shape), reversed(a.shape), strict=False)
+        if g.ndim < a.ndim or any(m not in (1, n) for n, m in ends):
+            raise AutogradError(cls.__name__, f"gradient {i} is {g.shape} but argument {i} is {a.shape}")
+        g = g.sum_to_size(a.shape)
+    if g.dtype is a.dtype:
+        return g
+    return (F.real(g) if g.dtype.is_complex and not a.dtype.is_complex else g).to(a.dtype)
 
 
 FunctionCtx = Context

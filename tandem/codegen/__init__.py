@@ -11,9 +11,10 @@ from tandem.codegen.schedule import (
     RegionStep,
     Schedule,
     TransferStep,
+    UpdateStep,
 )
 
 __all__ = [
     "BlocksStep", "Buffer", "EpilogueStep", "KernelStep", "Layout", "LibraryStep", "PartStep", "RegionStep", "Schedule",
-    "TransferStep", "lower",
+    "TransferStep", "UpdateStep", "lower",
 ]  # fmt: skip

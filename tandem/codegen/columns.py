@@ -7,8 +7,8 @@ from tandem.codegen.buffer import allocate
 from tandem.codegen.computes import Compute, Group
 from tandem.codegen.expr import Expr, compute_dtype
 from tandem.codegen.fuse import Fusion
-from tandem.codegen.loops import Loop, Store, expression_cost
-from tandem.codegen.nest import CELL, CHUNK, FIRST_BLOCK, ITEM, Nest, adds_floats, is_positional
+from tandem.codegen.loops import Loop, Store, expression_cost, wide_total
+from tandem.codegen.nest import CELL, CHUNK, FIRST_BLOCK, ITEM, Nest, adds_floats, adds_small, is_positional
 from tandem.codegen.schedule import KernelStep
 from tandem.graph.symbolic import Dim, ceildiv, hint, maximum, minimum, product
 
@@ -111,12 +111,13 @@ class _Columns:
         # are a block already, and go there directly.
         self.totals = []
         for (x, position), member in zip(self.rows[0].operands, self.reductions):
-            adds, dtype = adds_floats(member.node.op.kind, x.dtype), x.dtype
+            kind = member.node.op.kind
+            adds, dtype = adds_floats(kind, x.dtype) or adds_small(kind, x.dtype, member.value.dtype), x.dtype
             if adds and len(self.rows) > 1:
-                adds, dtype = False, dtypes.float64
+                adds, dtype = False, wide_total(dtype)
             values = e.local(dtype, self.width)
             self.locals.append((values, None if position is None else e.local(dtypes.int64, self.width), dtype))
-            self.totals.append(e.local(dtypes.float64, self.width) if adds else None)
+            self.totals.append(e.local(wide_total(dtype), self.width) if adds else None)
 
     def _local(self, slot: int, dtype) -> Expr:
         return self.b.make("load", (self.here,), dtype, slot)
@@ -125,7 +126,7 @@ class _Columns:
         stores = []
         for (values, places, dtype), total, member in zip(self.locals, self.totals, self.reductions):
             if total is not None:
-                stores.append(Store(total, self.here, self.b.const(0, dtypes.float64)))
+                stores.append(Store(total, self.here, self.b.const(0, wide_total(dtype))))
             stores.append(Store(values, self.here, identity(self.b, member.node.op.kind, dtype)))
             if places is not None:
                 stores.append(Store(places, self.here, self.b.const(0, dtypes.int64)))
@@ -136,8 +137,9 @@ class _Columns:
         b, stores = self.b, []
         for (values, _, dtype), total in zip(self.locals, self.totals):
             if total is not None:
-                block = b.cast(self._local(values, dtype), dtypes.float64)
-                stores.append(Store(total, self.here, self._local(total, dtypes.float64) + block))
+                wide = wide_total(dtype)
+                block = b.cast(self._local(values, dtype), wide)
+                stores.append(Store(total, self.here, self._local(total, wide) + block))
                 stores.append(Store(values, self.here, b.const(0, dtype)))
         return stores
 
@@ -166,7 +168,7 @@ class _Columns:
         stores: list = []
         for (values, places, dtype), total, member in zip(self.locals, self.totals, self.reductions):
             if total is not None:
-                values, dtype = total, dtypes.float64
+                values, dtype = total, wide_total(dtype)
             result = self._local(values, dtype) if places is None else self._local(places, dtypes.int64)
             if not self.group.split:
                 result = self.b.cast(result, compute_dtype(member.value.dtype))
@@ -242,7 +244,7 @@ class _Columns:
             stream.append(across(flush, stop))
         for counter, start_of, count in reversed(blocks):
             stream = [Loop(counter, start_of, count, stream)]
-        body = [across(self._clear(), start + width), *stream, across(finish, stop)]
+        body = [across(self._clear(), stop), *stream, across(finish, stop)]
         order = [ITEM, *[v for v, _ in digits], *reduced, self.vector]
         extent = product([n for _, n in digits])
         work = minimum(size, width) * length * product([nest.sizes[v] for v in reduced if v != cut])

@@ -93,7 +93,9 @@ def _loops(nest: Nest, before: list, body: list, after: list, partials: list, ro
         may_be_large = not isinstance(size, int) or size * 8 >= PAST_CACHES
         total = n if may_be_large else None
         loop = Loop(vector, begin * BLOCK, b.min(end * BLOCK, n), body, "vector", unroll, total=total)
-        return nest.step([loop], [vector], ceildiv(size, BLOCK), minimum(size, BLOCK), roots)
+        step = nest.step([loop], [vector], ceildiv(size, BLOCK), minimum(size, BLOCK), roots)
+        step.block = BLOCK
+        return step
     length = INNER if len(order) > 1 else BLOCK
     digits = [(v, nest.sizes[v]) for v in order[:-1]] + [(CELL, ceildiv(size, length))]
     extent = product([count for _, count in digits])

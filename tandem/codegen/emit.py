@@ -72,6 +72,10 @@ class Emitter:
         number = self.ints.setdefault(d, len(self.ints))
         return self.b.make("int", (), dtypes.int64, number)
 
+    def forget(self):
+        """What was emitted is emitted again: results that are given are others from here on."""
+        self._memo.clear()
+
     def constant(self, value: Expr) -> Expr:
         """A constant of the graph: a number in the code, unless a target has it otherwise."""
         return value

@@ -21,6 +21,7 @@ from tandem.codegen.lowering import Lowering, lowering_step
 from tandem.codegen.nest import ITEM, Nest, unroll_for
 from tandem.codegen.order import must_precede, step_may_fail, uses_of, was_checked, writes_input
 from tandem.codegen.peak import buffer_bytes
+from tandem.codegen.repeats import Form, Made
 from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep
 from tandem.graph.symbolic import product
 from tandem.switches import SKIP
@@ -57,10 +58,11 @@ def epilogues(lowering: Lowering):
     fusion, steps = lowering.fusion, list(lowering.steps)
     kept = {id(root_of(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
     uses = [uses_of(s) for s in steps]
+    kernels = _BlockKernels(fusion)
     j = 0
     while j < len(steps):
         group = groups.get(id(steps[j]))
-        found = _join(fusion, steps, uses, j, group, kept, lowering.body) if group is not None else None
+        found = _join(kernels, steps, uses, j, group, kept, lowering.body) if group is not None else None
         if found is None:
             j += 1
         else:  # there is one step less, and the next one has this place
@@ -69,7 +71,7 @@ def epilogues(lowering: Lowering):
     lowering.target.begin([s for s in steps if id(s) in groups or isinstance(s, EpilogueStep)])
 
 
-def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int], body: bool):
+def _join(kernels: _BlockKernels, steps: list, uses: list, j: int, group: Group, kept: set[int], body: bool):
     """The steps and what they use after kernel j has joined the product whose result it reads, or None."""
     kernel = steps[j]
     operands = {id(root_of(b)) for b in kernel.buffers}
@@ -84,13 +86,13 @@ def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int],
     if uses[i].reads & uses[j].writes or id(result) in uses[j].writes:
         return None
     updates = writes_input(kernel)
-    before = _needed(uses, i, j)
-    if before is None or (updates and not body and buffer_bytes(result) < fusion.target.costs.update_bytes):
+    before = needed_between(uses, i, j)
+    if before is None or (updates and not body and buffer_bytes(result) < kernels.fusion.target.costs.update_bytes):
         return None
     after = [k for k in range(i + 1, j) if k not in before]
     if updates and any(step_may_fail(steps[k]) and not was_checked(steps, uses, k) for k in after):
         return None
-    block = _block_kernel(fusion, group, result)
+    block = kernels.of(group, result)
     if block is None:
         return None
     others = [k for k in range(len(steps)) if k not in (i, j) and id(result) in uses[k].reads | uses[k].writes]
@@ -103,7 +105,7 @@ def _join(fusion, steps: list, uses: list, j: int, group: Group, kept: set[int],
     )
 
 
-def _needed(uses: list, i: int, j: int) -> list[int] | None:
+def needed_between(uses: list, i: int, j: int) -> list[int] | None:
     """Steps between i and j that must come before j, in order; None if one of them has to come after i."""
     needed = {j}
     for s in range(j, i, -1):
@@ -120,6 +122,27 @@ class BlockNest(Nest):
         super().__init__(fusion, group, splits)
         for number in (FIRST, LAST, PITCH):
             self.e.dim(number)
+
+
+class _BlockKernels:
+    """Kernels over blocks of results, made once for groups that are alike (repeats.py)."""
+
+    def __init__(self, fusion):
+        self.fusion = fusion
+        self._made: dict[tuple, tuple | None] = {}
+
+    def of(self, group: Group, result: Buffer) -> tuple | None:
+        """As _block_kernel."""
+        form = Form(self.fusion, group)
+        key = form.key, result.shape, tuple([root_of(b) is result for b in form.buffers])
+        if key in self._made:
+            found = self._made[key]
+            return found and (found[0].on(group, form), *found[1:])
+        block = _block_kernel(self.fusion, group, result)
+        made = block and Made(block[0], group, form)
+        if block is None or made.is_whole:
+            self._made[key] = block and (made, *block[1:])
+        return block
 
 
 def _block_kernel(fusion, group: Group, result: Buffer) -> tuple | None:

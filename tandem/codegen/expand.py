@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
+from collections.abc import Callable
 
 from tandem import _runtime
 from tandem.graph.ir import Builder, Graph, Node, Value, source_scope
-from tandem.ops.define import add_input
 
 
 def expand(graph: Graph, choose=None, kind: str = "") -> tuple[Graph, dict[Value, Value]]:
@@ -24,39 +25,52 @@ def expand(graph: Graph, choose=None, kind: str = "") -> tuple[Graph, dict[Value
         return None if chosen is None else functools.partial(chosen, node.op)
 
     total: dict[Value, Value] = {}
-    while any(formula(node) is not None for node in graph.nodes):  # those may hold others
-        graph, made = _expand_once(graph, formula)
+    settled: set[Node] = set()  # what has no formula stays so: nodes never change
+    while True:  # formulas may hold operators that have one
+        found = {}
+        for node in graph.nodes:
+            if node not in settled:
+                written = formula(node)
+                if written is None:
+                    settled.add(node)
+                else:
+                    found[node] = written
+        if not found:
+            return graph, total
+        graph, made = _expand_once(graph, found)
         total = {old: made[new] for old, new in total.items()} if total else made
-    return graph, total
 
 
-def _expand_once(graph: Graph, formula) -> tuple[Graph, dict[Value, Value]]:
+def _expand_once(graph: Graph, formulas: dict[Node, Callable]) -> tuple[Graph, dict[Value, Value]]:
     result = Graph(graph.symbols, graph.name)
     made: dict[Value, Value] = {}
     copies: dict[Node, tuple[Node, ...]] = {}
     _runtime.enter_trace()
     try:
-        with Builder(result) as builder:
-            for value in graph.inputs:
-                made[value] = add_input(builder, value.type)
+        with Builder(result) as builder, source_scope(None) as scope:
             for node in graph.nodes:
+                formula = formulas.get(node)
+                inputs = tuple([made[v] for v in node.inputs])
                 if node.op.is_input:
-                    continue
-                inputs = tuple(made[v] for v in node.inputs)
-                with source_scope(node.source):
-                    expands = formula(node)
-                    if expands is None:
-                        outputs = builder.again(node, inputs, copies).outputs
-                    else:
-                        with builder.in_place_of(node, copies):
-                            outputs = expands(*inputs)
-                if isinstance(outputs, Value):
-                    outputs = (outputs,)
-                if expands is not None:
+                    outputs = builder.adopt(node).outputs
+                elif formula is not None:
+                    scope.set(node.source)
+                    with builder.in_place_of(node, copies):
+                        outputs = formula(*inputs)
+                    if isinstance(outputs, Value):
+                        outputs = (outputs,)
                     copies[node] = tuple(dict.fromkeys(v.node for v in outputs))
+                elif not node.control and all(map(operator.is_, inputs, node.inputs)):
+                    new = builder.adopt(node)
+                    copies[node] = (new,)
+                    outputs = new.outputs
+                else:
+                    scope.set(node.source)
+                    outputs = builder.again(node, inputs, copies).outputs
                 made.update(zip(node.outputs, outputs, strict=True))
     finally:
         _runtime.exit_trace()
+    result.inputs = list(graph.inputs)
     result.outputs = [made[v] for v in graph.outputs]
     result.mutations = [(position, made[v]) for position, v in graph.mutations]
     return result, made

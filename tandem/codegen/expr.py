@@ -159,6 +159,7 @@ class ScalarBuilder:
     """Makes Exprs. Operator bodies receive it as `b`; names it does not have itself come from mathlib."""
 
     approximates = False  # whether the target has instructions for 2^x and quotients that are good to a few last bits
+    as_written = True  # whether sums are computed as they are written, and numbers may be put together from bits
 
     def __init__(self):
         self._seen: dict[tuple, Expr] = {}

@@ -11,7 +11,7 @@ from tandem.ops.complexes import AsComplex, AsReal
 from tandem.ops.create import Constant, Iota, RandomBits, Size
 from tandem.ops.define import Elementwise, Input, LibraryOp, Movement
 from tandem.ops.index import Gather
-from tandem.ops.movement import Embed, Expand, Permute, Reshape
+from tandem.ops.movement import Embed, Expand, Permute, Reshape, Slice
 from tandem.ops.reduce import Reduce
 
 LARGE = 1 << 20  # elements
@@ -29,6 +29,7 @@ class Kept:
         self.in_pieces = in_pieces
         self.resolve = _Resolver(graph.symbols)
         self._shapes: dict[Value, tuple] = {}
+        self._reads: dict[Value, int] = {}
         self._analyse(saved)
 
     def shape_of(self, value: Value) -> tuple:
@@ -51,6 +52,8 @@ class Kept:
                 continue
             nodes.append(node)
             op = node.op
+            for v in node.outputs:
+                self._reads[v] = self._readers(v)
             for v in node.inputs:
                 live.add(v.node)
                 self.users.setdefault(v, []).append(node)
@@ -94,7 +97,7 @@ class Kept:
                 if isinstance(op, Gather):
                     self._keep_if_costly(node.inputs[0])
                     keep = keep or self._picks(node)
-                if not keep and len(self.users.get(value, ())) > 1:
+                if not keep and self._reads[value] > 1:
                     keep = not self._is_cheap(value)
                     if keep and self.target.keeps_derivatives:
                         shared.append(value)
@@ -105,6 +108,19 @@ class Kept:
                 lengths[value] = 0
         for value in shared:
             self._keep_what_it_becomes(value)
+
+    def _readers(self, value: Value) -> int:
+        """How often an element of value is read, about: by operators that rearrange it as often as their results are; different
+        slices are taken to have nothing in common."""
+        found, parts = 0, 0
+        for node in self.users.get(value, ()):
+            if isinstance(node.op, Slice):
+                parts = max(parts, self._reads[node.outputs[0]])
+            elif isinstance(node.op, (Reshape, Permute)):
+                found += self._reads[node.outputs[0]]
+            else:
+                found += 1
+        return found + parts
 
     def _keep_what_it_becomes(self, value: Value):
         """Keeps a derivative in place of what it is computed from. Where a shared value ends up in one other value that is made of
@@ -191,7 +207,9 @@ class Kept:
                 found = True
             elif isinstance(v.op, Reduce) or (v in self.kept and hinted_size(self.shape_of(v)) <= size):
                 continue
-            elif hinted_size(self.shape_of(v)) > size or not isinstance(v.op, (Elementwise, Movement, Constant, Input)):
+            elif hinted_size(self.shape_of(v)) > size or not isinstance(
+                v.op, (Elementwise, Movement, Constant, Size, Input)
+            ):
                 return False
             else:
                 stack.extend(v.node.inputs)

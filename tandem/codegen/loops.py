@@ -32,7 +32,8 @@ class Loop:
     """`body` for var in [start, end).
 
     mode: "serial"; "vector": iterations are independent but for accumulators, so a renderer may run several at once,
-    `unroll` vectors per round, and render the body only once where `compact` asks for small code; "items": the parallel
+    `unroll` vectors per round, and render the body only once where `compact` asks for small code; "lanes": the same, and all are
+    one vector, their number being a power of two that is known; "items": the parallel
     loop, whose counter is split into `digits` [(var, size)], the last one fastest.
 
     total: of a vector loop that is the whole kernel, how many iterations all its calls make together: what is stored by so many
@@ -64,10 +65,15 @@ class Store:
         self.value = value
 
 
+def wide_total(dtype: DType) -> DType:
+    """What blocks of a sum are added up in."""
+    return dtypes.float64 if dtype.kind == "float" else dtypes.int64
+
+
 class Accumulator:
     """A running reduction. kind: sum, prod, max, min, any, all, argmax, argmin. `lanes`: it lives in a vector loop.
 
-    blocked: of a sum of floats, whose blocks end with Flush, and whose result is float64. See Note [Sums in blocks].
+    blocked: of a sum whose blocks end with Flush, and whose result is wide: float64, int64. See Note [Sums in blocks].
     compensated: of a sum of float32, which keeps what is rounded away. See Note [Sums on devices] in cuda/nests.py.
     """
 
@@ -87,7 +93,7 @@ class Accumulator:
         """What Finish gives."""
         if self.kind in ("argmax", "argmin"):
             return dtypes.int64
-        return dtypes.float64 if self.blocked else self.dtype
+        return wide_total(self.dtype) if self.blocked else self.dtype
 
 
 class Declare:
@@ -109,7 +115,7 @@ class Accumulate:
 
 
 class Flush:
-    """Ends a block of a sum: what the accumulator holds goes to its float64 total, and it starts from zero again."""
+    """Ends a block of a sum: what the accumulator holds goes to its total, and it starts from zero again."""
 
     __slots__ = ("acc",)
 
@@ -124,6 +130,16 @@ class Finish:
 
     def __init__(self, acc: Accumulator):
         self.acc = acc
+
+
+class FinishRows:
+    """Finish for one reduction of several rows at once: `local` has the results as well, one row's after the other's."""
+
+    __slots__ = ("accs", "local")
+
+    def __init__(self, accs: list[Accumulator], local: int):
+        self.accs = accs
+        self.local = local
 
 
 class Transpose:
@@ -248,6 +264,8 @@ def _describe(kernel: Kernel) -> list[str]:
                 lines.append(f"{pad}flush {s.acc.id}")
             elif type(s) is Finish:
                 lines.append(f"{pad}finish {s.acc.id}")
+            elif type(s) is FinishRows:
+                lines.append(f"{pad}finish {' '.join(str(acc.id) for acc in s.accs)} in {s.local}")
             elif type(s) is Repeat:
                 starts = [number(e) for e in (*s.starts, s.start, s.limit)]
                 lines.append(f"{pad}repeat {starts} {[number(e) for e in s.updates]} while {number(s.condition)}")

@@ -9,6 +9,7 @@ from tandem.codegen.concat import write_into_concats
 from tandem.codegen.cpu.target import CPU
 from tandem.codegen.epilogues import epilogues
 from tandem.codegen.fuse import fuse
+from tandem.codegen.join_products import join_products
 from tandem.codegen.lowering import Lowering
 from tandem.codegen.mutations import copy_mutations, write_in_place
 from tandem.codegen.order import failures_first
@@ -18,6 +19,7 @@ from tandem.codegen.rules import expand_operators, extend_calls, save_traffic
 from tandem.codegen.schedule import Schedule, Unfinished
 from tandem.codegen.steps import batch_launches, make_steps
 from tandem.codegen.target import Target
+from tandem.codegen.updates import join_updates
 from tandem.devices import DEVICES
 from tandem.graph.ir import Graph, Value
 from tandem.placement.where import spans_devices
@@ -33,6 +35,8 @@ LOWERING = [
     overwrite_last_operands,
     make_steps,               # loop nests and library calls
     epilogues,
+    join_updates,             # of averaged gradients
+    join_products,            # that are gradients to be averaged
     batch_launches,
     failures_first,           # last: others keep what must precede what
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from tandem.codegen.buffer import Buffer, allocate, root_of, same_shape
 from tandem.codegen.fuse import Fusion
 from tandem.codegen.lowering import Lowering, lowering_step
 from tandem.codegen.order import groups_before_failures
+from tandem.codegen.repeats import Copies
 from tandem.graph.ir import Value
 from tandem.ops.define import LibraryOp
 from tandem.ops.index import CheckIndex, Scatter
@@ -42,7 +43,8 @@ def write_in_place(lowering: Lowering):
 @lowering_step(optional=False)
 def copy_mutations(lowering: Lowering):
     """What is not written in place is copied at the end; what is overwritten before, but needed then, is copied first."""
-    fusion, graph, copy = lowering.fusion, lowering.graph, lowering.target.nests()["copy"]
+    fusion, graph = lowering.fusion, lowering.graph
+    copies = Copies(fusion, lowering.target.nests()["copy"])
     late = []
     for number, (position, value) in enumerate(graph.mutations):
         if number not in lowering.written and value is not graph.inputs[position]:
@@ -56,9 +58,9 @@ def copy_mutations(lowering: Lowering):
         source = fusion.buffer_of[value]
         if id(root_of(source)) in mutated:  # it may have changed before its turn comes
             kept = allocate(source.dtype, source.shape)
-            lowering.steps.append(copy(fusion, source, kept, value.node))
+            lowering.steps.append(copies.step(source, kept, value.node))
             source = kept
-        lowering.copies.append(copy(fusion, source, target, value.node))
+        lowering.copies.append(copies.step(source, target, value.node))
 
 
 def _readers(fusion: Fusion) -> dict[int, list]:

@@ -16,12 +16,13 @@ from tandem.ops.reduce import Reduce
 
 INNER = 8192  # longest innermost loop of one item where there are outer loops too
 FIRST_SPLIT = 100  # loops that an axis was split in are numbered from here
-ITEM, CELL, CHUNK = 1000, 1001, 1002  # loop variables besides the axes 0, 1, ... of the group
+ITEM, CELL, CHUNK, LANE = 1000, 1001, 1002, 1003  # loop variables besides the axes 0, 1, ... of the group
 FIRST_BLOCK = 2000  # and those that count blocks of these axes
 # Note [Sums in blocks]
 # A running float32 sum of n numbers is off by up to n roundings of its last digit. Sums are therefore taken in short blocks, and
 # those are added up in float64: the error of a long sum is that of a block, whatever its axes and layout, and next to nothing is
-# done in float64. Blocks depend on the kernel only, never on threads. The result is rounded once, at the end.
+# done in float64. Sums of integers of up to 16 bits, and of bits, are int64: their blocks are int32, twice as many to a vector.
+# Blocks depend on the kernel only, never on threads. The result is rounded once, at the end.
 SUM_ROUNDS = 16  # numbers that a block adds up in each lane, where a vector has
 SUM_LANES = 16  # so many lanes; with fewer they are more
 NANOSECONDS = 0.06  # of one cost unit, vectorised
@@ -116,6 +117,8 @@ class Nest:
         if op.kind not in ("argmax", "argmin"):
             if adds_floats(op.kind, x.dtype) and compute.value.dtype is dtypes.float64:
                 return x, None  # only the total is in float64
+            if self.adds_small(compute, x):
+                return e.b.cast(x, dtypes.int32), None
             return reduce_operand(e.b, op, x, compute.value), None
         flat, step = e.forms.zero, 1
         for axis in reversed(range(len(shape))):
@@ -124,10 +127,18 @@ class Nest:
                 step = step * shape[axis]
         return x, e.linear(flat)
 
+    def adds_small(self, compute: Compute, x: Expr) -> bool:
+        """Whether x is a small integer of which many are added up: blocks of them are int32."""
+        adds = (
+            compute.node.op.kind == "sum" and compute.value.dtype is dtypes.int64 and self.fusion.target.sums_in_blocks
+        )
+        return adds and x.dtype.kind in ("bool", "int", "uint") and x.dtype.itemsize <= 2
+
     def accumulator(self, compute: Compute, dtype) -> Accumulator:
         self.accs += 1
         kind = compute.node.op.kind
-        blocked = self.fusion.target.sums_in_blocks and adds_floats(kind, dtype)
+        adds = adds_floats(kind, dtype) or adds_small(kind, dtype, compute.value.dtype)
+        blocked = self.fusion.target.sums_in_blocks and adds
         return Accumulator(self.accs - 1, kind, dtype, blocked=blocked)
 
     def result(self, compute: Compute, acc: Accumulator) -> Expr:
@@ -219,6 +230,11 @@ def _name(nodes) -> str:
 
 def adds_floats(kind: str, dtype) -> bool:
     return kind == "sum" and dtype in (dtypes.float32, dtypes.float64)
+
+
+def adds_small(kind: str, dtype, total) -> bool:
+    """Whether a sum of small integers has blocks of int32. See Note [Sums in blocks]."""
+    return kind == "sum" and dtype is dtypes.int32 and total is dtypes.int64
 
 
 def is_positional(compute: Compute) -> bool:

@@ -11,7 +11,15 @@ from typing import NamedTuple
 
 from tandem.codegen.buffer import root_of, same
 from tandem.codegen.lowering import Lowering, lowering_step
-from tandem.codegen.schedule import EpilogueStep, KernelStep, LibraryStep, PartStep, RegionStep, TransferStep
+from tandem.codegen.schedule import (
+    EpilogueStep,
+    KernelStep,
+    LibraryStep,
+    PartStep,
+    RegionStep,
+    TransferStep,
+    UpdateStep,
+)
 from tandem.ops.failing import checks_of, may_fail, will_not_fail
 
 
@@ -137,7 +145,7 @@ class Uses(NamedTuple):
 def uses_of(step) -> Uses:
     """What a kernel writes it may read as well."""
     read = step.buffers if isinstance(step, KernelStep) else step.inputs
-    nodes = step.nodes if isinstance(step, (KernelStep, EpilogueStep)) else [step.node]
+    nodes = step.nodes if isinstance(step, (KernelStep, EpilogueStep, UpdateStep)) else [step.node]
     waits = {n for node in nodes for n in node.control}
     effect = any(node.op.effect for node in nodes)
     return Uses({id(root_of(b)) for b in read}, {id(root_of(b)) for b in _written(step)}, waits, nodes, effect)

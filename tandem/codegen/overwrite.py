@@ -9,6 +9,7 @@ from tandem.codegen.lowering import Lowering, lowering_step
 from tandem.codegen.rows import levels_of
 from tandem.graph.symbolic import hint
 from tandem.ops.index import Scatter
+from tandem.ops.matmul import Matmul
 
 WORTH = 1 << 20  # bytes
 
@@ -34,7 +35,7 @@ def overwrite_last_operands(lowering: Lowering):
         if target.joins_products:
             for member in group.members:
                 for value, _ in member.reads:
-                    if value.node.op.name == "matmul":
+                    if isinstance(value.node.op, Matmul):
                         first.setdefault(id(root_of(fusion.buffer_of[value])), group.position)
     stays = {id(root_of(fusion.buffer_of[v])) for v in (*fusion.graph.outputs, *fusion.saved) if v in fusion.buffer_of}
     stays |= {id(root_of(fusion.buffer_of[v])) for _, v in fusion.graph.mutations if v in fusion.buffer_of}
@@ -55,6 +56,13 @@ def overwrite_last_operands(lowering: Lowering):
                 source = _base(fusion, group, whole, last, stays | taken)
                 if source is not None:
                     take_place(whole, source)
+        elif group.kind == "library" and group.node.op.overwrites:
+            for result, operand in zip(group.node.outputs, group.node.inputs, strict=False):
+                whole = root_of(fusion.buffer_of[result])
+                if whole.kind == "alloc" and id(whole) not in stays:
+                    source = _over_operand(fusion, group, operand, whole, last, stays | taken)
+                    if source is not None:
+                        take_place(whole, source)
         if group.kind != target.overwriting or group.parts_of is not None:
             if group.kind != "elementwise" or any(m.role != "full" for m in group.members):
                 continue
@@ -87,6 +95,17 @@ def _base(fusion, group: Group, whole: Buffer, last: dict, stays: set) -> Buffer
     # The transpose of a square matrix has its shape, but not its strides.
     whole_base = same_shape(given.shape, base.shape) and _alike(given, whole)
     return base if whole_base and base.dtype is whole.dtype and _alike(base, whole) else None
+
+
+def _over_operand(fusion, group: Group, operand, whole: Buffer, last: dict, stays: set) -> Buffer | None:
+    """Memory of a routine's operand that its result may lie over, if nobody reads it again, and the routine only once."""
+    given = fusion.buffer_of[operand]
+    root = root_of(given)
+    if root.kind != "alloc" or id(root) in stays or last[id(root)] != group.position:
+        return None
+    if sum(root_of(fusion.buffer_of[v]) is root for v in group.node.inputs) > 1:
+        return None
+    return root if root.dtype is whole.dtype and _alike(given, whole) and _alike(root, whole) else None
 
 
 def _operand(fusion, group: Group, member: Compute, target: Buffer, last: dict, stays: set) -> Buffer | None:

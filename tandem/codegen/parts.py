@@ -12,6 +12,7 @@ from tandem.devices import code_of
 from tandem.graph.ir import Graph, Node, Value
 from tandem.graph.symbolic import Sym
 from tandem.ops.failing import may_fail
+from tandem.ops.transfer import Transfer
 from tandem.placement.partition import Crossing, Part, partition
 
 HOST = 0
@@ -116,7 +117,7 @@ class _Parts:
 
     def _mover(self, value: Value) -> Node | None:
         """The transfer that moves a value, for errors and profiles."""
-        return next((n for n in self.graph.nodes if n.op.name == "transfer" and n.inputs[0] is value), None)
+        return next((n for n in self.graph.nodes if isinstance(n.op, Transfer) and n.inputs[0] is value), None)
 
     def _sized(self, shape) -> tuple:
         return tuple(self._resolve(d) for d in shape)

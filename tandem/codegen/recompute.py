@@ -16,7 +16,10 @@ from tandem.codegen.schedule import KernelStep, Schedule
 from tandem.graph.ir import Builder, Graph, Node, Value, source_scope
 from tandem.graph.symbolic import hint
 from tandem.ops.again import Again
+from tandem.ops.attention import Attention
+from tandem.ops.conv import ConvForward
 from tandem.ops.define import Input
+from tandem.ops.matmul import Matmul
 
 ROUNDS = 24
 FLOPS_PER_NANOSECOND = 30.0
@@ -147,14 +150,14 @@ def _cost(step) -> float:
     for d in out.shape if out is not None else ():
         count *= hint(d)
     flops = 0
-    if node.op.name == "matmul":
+    if isinstance(node.op, Matmul):
         flops = 2 * count * hint(node.inputs[0].shape[-1])
-    elif node.op.name == "conv_forward":
+    elif isinstance(node.op, ConvForward):
         weight = node.inputs[1]
         flops = 2 * count
         for d in weight.shape[1:]:
             flops *= hint(d)
-    elif node.op.name == "attention":
+    elif isinstance(node.op, Attention):
         flops = 4 * count * hint(node.inputs[1].shape[-2])
     return moved + flops / FLOPS_PER_NANOSECOND
 

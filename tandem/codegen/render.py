@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tandem.codegen.expr import Expr
-from tandem.codegen.loops import Accumulate, Declare, Finish, Flush, Loop, Repeat, Store, Transpose
+from tandem.codegen.loops import Accumulate, Declare, Finish, FinishRows, Flush, Loop, Repeat, Store, Transpose
 
 
 class Renderer:
-    """A renderer has a method for each statement: store, accumulate, declare, flush, finish, transpose, repeat, and loop_serial,
-    loop_vector, ... for the modes of loops that kernels of its target have.
+    """A renderer has a method for each statement: store, accumulate, declare, flush, finish, finish_rows, transpose, repeat, and
+    loop_serial, loop_vector, ... for the modes of loops that kernels of its target have.
 
     Each expression is computed once, in the outermost loop that it is constant in. The depth of a loop's variable is that of the
     loop; of an accumulator, what accumulator_depth says; of all else, that of the deepest it is computed from.
@@ -38,6 +38,8 @@ class Renderer:
                 self.flush(s.acc)
             elif kind is Finish:
                 self.finish(s.acc)
+            elif kind is FinishRows:
+                self.finish_rows(s)
             elif kind is Transpose:
                 self.transpose(s)
             elif kind is Repeat:
@@ -75,6 +77,33 @@ class Renderer:
                 d = max([depths[a.id] for a in args], default=0)
             depths[e.id] = d
         return depths[root.id]
+
+    def value(self, root: Expr) -> str:
+        """The name of root's value, which is computed first if it has none yet: in the loop of its depth, after its operands."""
+        root = self.chase(root)
+        stack = [root]
+        while stack:
+            e = stack[-1]
+            scope = self.scopes[self.depth(e)]
+            if e.id in scope.values:
+                stack.pop()
+                continue
+            operands = map(self.chase, self.operands(e, scope))
+            missing = [x for x in operands if x.id not in self.scopes[self.depth(x)].values]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            scope.values[e.id] = self.compute(e, scope)
+        return self.scopes[self.depth(root)].values[root.id]
+
+    def operands(self, e: Expr, scope) -> tuple[Expr, ...]:
+        """What is computed before e is."""
+        return e.args
+
+    def compute(self, e: Expr, scope) -> str:
+        """Writes the code of e, whose operands have values, and gives the name of what it computes."""
+        raise NotImplementedError
 
     def forget_depths(self, depth: int):
         """A loop at `depth` closes: its variables may be used again elsewhere."""

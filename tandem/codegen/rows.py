@@ -8,7 +8,8 @@ from tandem.codegen.fuse import Fusion
 from tandem.codegen.loops import Accumulate, Declare, Finish, Store, expression_cost
 from tandem.codegen.nest import ITEM, Nest, is_positional, unroll_for
 from tandem.codegen.schedule import KernelStep
-from tandem.graph.symbolic import product
+from tandem.codegen.side_rows import SideRows
+from tandem.graph.symbolic import minimum, product
 
 KEEP_COST = 12.0  # of an expression that is worth a store and a load
 
@@ -18,13 +19,18 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
         first = group.members[0].partial_of
         group.domain = (first.parts.shape[0], *group.domain[1:])
     nest = Nest(fusion, group)
-    plan, roots = row_passes(nest, group)
-    _keep_costly(nest, plan, roots)
+    several = fusion.target.rows_at_once(group)
+    plan, roots = _passes(nest, group)
+    if nest.e.forms.quotients:
+        several = 1  # rows that follow one another need not do so in memory
     reduced = [a for a in group.order if a in group.reduced and a != group.unit]
     reduced += [group.unit] if group.unit in group.reduced else []
     if any(is_positional(m) for m in group.members):
         reduced.sort()  # the first position is the first in row-major order
-    kept = nest.merge([a for a in group.order if a not in group.reduced])
+    kept = [a for a in group.order if a not in group.reduced]
+    if several > 1:
+        return SideRows(nest, group, several, _passes, levels_of(group)).step(kept, reduced)
+    kept = nest.merge(kept)
     reduced = nest.merge(reduced)
     digits = [(a, nest.sizes[a]) for a in kept]
     body = []
@@ -35,12 +41,21 @@ def rows(fusion: Fusion, group: Group) -> KernelStep:
             body += [*before, *nest.loops(reduced, inner, unroll), *after]
     extent = product([n for _, n in digits])
     work = product([nest.sizes[a] for a in reduced])
+    if all(m.role == "full" for m in group.members if m.stored):
+        extent = extent * minimum(1, work)  # rows without elements, however many, are not walked through
     everything = [r for level in roots for r in level]
     return nest.step([nest.items(digits, body)], [ITEM, *kept, *reduced], extent, work, everything)
 
 
-def row_passes(nest: Nest, group: Group) -> tuple[list, list]:
-    """Passes over a row: [(at the kept rank before it, declarations, in the loop, after it)], and the expressions of each."""
+def _passes(nest: Nest, group: Group, results: bool = True) -> tuple[list, list]:
+    plan, roots = row_passes(nest, group, results)
+    _keep_costly(nest, plan, roots)
+    return plan, roots
+
+
+def row_passes(nest: Nest, group: Group, results: bool = True) -> tuple[list, list]:
+    """Passes over a row: [(at the kept rank before it, declarations, in the loop, after it)], and the expressions of each.
+    results: whether results are stored."""
     e = nest.e
     levels = levels_of(group)
     passes = max(levels.values()) + 1
@@ -49,7 +64,7 @@ def row_passes(nest: Nest, group: Group) -> tuple[list, list]:
     for number in range(passes):
         before, inner, after, outer = [], [], [], []
         for member in group.members:
-            if member.role == "kept" and levels[member.value] == number and member.stored:
+            if member.role == "kept" and levels[member.value] == number and member.stored and results:
                 outer.extend(nest.stores(member, nest.value(member)))
         for member in group.members:
             level = levels[member.value]
@@ -65,7 +80,7 @@ def row_passes(nest: Nest, group: Group) -> tuple[list, list]:
                 after.append(Finish(acc))
                 scalar = e.given[member.value] = nest.result(member, acc)
                 roots[number].append(x)
-                if member.stored:
+                if member.stored and results:
                     after.extend(nest.stores(member, scalar))
             elif member.role == "partial" and level == number:
                 x, _ = nest.operand(member)
@@ -149,6 +164,9 @@ def _keep_costly(nest: Nest, plan: list, roots: list[list]):
             for s, value in zip(inner, new):
                 s.value = value
             roots[number] = new[len(inner) :]
+            # A store of this pass may overwrite what is kept for it: what is summed reads that before. Renderers compute what is
+            # stored before they store any of it.
+            inner.sort(key=lambda s: type(s) is Store)
 
 
 def _place_to_keep(e, written, lent, x: Expr, early: int, number: int):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tandem.codegen.buffer import Buffer
 from tandem.codegen.loops import Kernel
@@ -15,9 +16,10 @@ class KernelStep:
 
     pointers: the first element of each of `buffers`; ints: the values of these sizes; [begin, end) a part of [0, extent).
     The work of one item is about `element_cost` ns times `work` elements; `cost` is that for a typical call.
+    block: of a flat loop, how many elements an item is; 0 for others.
     """
 
-    __slots__ = ("buffers", "element_cost", "extent", "ints", "kernel", "nodes", "work", "writes")
+    __slots__ = ("block", "buffers", "element_cost", "extent", "ints", "kernel", "nodes", "work", "writes")
 
     def __init__(self, kernel: Kernel, buffers: list[Buffer], ints: tuple, extent: Dim, work: Dim, element_cost: float,
                  nodes: list[Node], writes: list[Buffer]):  # fmt: skip
@@ -29,6 +31,13 @@ class KernelStep:
         self.element_cost = element_cost
         self.nodes = nodes
         self.writes = writes
+        self.block = 0
+
+    def again(self, buffers: list[Buffer], nodes: list[Node], writes: list[Buffer]) -> KernelStep:
+        """The same on other memory."""
+        step = KernelStep(self.kernel, buffers, self.ints, self.extent, self.work, self.element_cost, nodes, writes)
+        step.block = self.block
+        return step
 
     @property
     def cost(self) -> float:
@@ -85,6 +94,53 @@ class EpilogueStep(LibraryStep):
     def __repr__(self):
         counts = f"{len(self.product.inputs)} in{'' if self.keeps else ', result not kept'}, {len(self.follows.buffers)} buffers"
         return f"<{self.routine} then {self.follows.kernel.name}: {counts}>"
+
+
+class Update(NamedTuple):
+    """A kernel that is joined to an all-reduce (codegen/updates.py)."""
+
+    kernel: KernelStep
+    slot: int  # which of its buffers is the result
+    piece: int  # which of the collective's results that is
+    dense: list[int]  # buffers that lie as it does; the others are single numbers
+    keeps: bool  # whether somebody else reads the result
+
+
+class Factors(NamedTuple):
+    """A product that is left to an all-reduce to compute (codegen/join_products.py)."""
+
+    product: LibraryStep
+    a: Buffer
+    b: Buffer
+    piece: int  # which of the collective's operands it is
+
+
+class UpdateStep(LibraryStep):
+    """An all-reduce, kernels that run on blocks of its results, and products that are its operands.
+
+    inputs, outputs: of all of them
+    """
+
+    __slots__ = ("collective", "factors", "updates")
+
+    def __init__(self, collective: LibraryStep, updates: Sequence[Update], factors: Sequence[Factors] = ()):
+        self.collective = getattr(collective, "collective", collective)
+        self.updates = updates
+        self.factors = factors
+        read = [b for u in updates for i, b in enumerate(u.kernel.buffers) if i != u.slot]
+        read += [b for f in factors for b in (f.a, f.b)]
+        written = [b for u in updates for b in u.kernel.writes]
+        inputs, outputs = [*self.collective.inputs, *read], [*self.collective.outputs, *written]
+        super().__init__(self.collective.routine, inputs, outputs, (), (), collective.node)
+
+    @property
+    def nodes(self) -> list[Node]:
+        products = [f.product.node for f in self.factors]
+        return [self.node, *products, *[n for u in self.updates for n in u.kernel.nodes]]
+
+    def __repr__(self):
+        products = f" of {len(self.factors)} products" if self.factors else ""
+        return f"<{self.routine}{products} then {len(self.updates)} updates: {len(self.collective.inputs)} in>"
 
 
 class Part:
@@ -191,6 +247,9 @@ def kernels_in(step):
         yield step.kernel
     elif isinstance(step, EpilogueStep):
         yield step.follows.kernel
+    elif isinstance(step, UpdateStep):
+        for update in step.updates:
+            yield update.kernel.kernel
     elif isinstance(step, RegionStep):
         for part in step.parts:
             yield from kernels_of(part.schedule)

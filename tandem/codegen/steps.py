@@ -7,6 +7,7 @@ from tandem.codegen.epilogues import follows_product, is_product
 from tandem.codegen.fuse import Fusion
 from tandem.codegen.lowering import Lowering, lowering_step
 from tandem.codegen.regions import region_steps
+from tandem.codegen.repeats import Repeats
 from tandem.codegen.schedule import LibraryStep
 from tandem.ops.again import Again
 from tandem.ops.index import CheckIndex
@@ -17,14 +18,14 @@ from tandem.ops.region import Region
 def make_steps(lowering: Lowering):
     """A kernel for every group, a call for every routine; their compilation begins while others are still being made."""
     fusion, target = lowering.fusion, lowering.target
-    nests = target.nests()
+    repeats = Repeats(fusion, target.nests())
     begins = lowering.in_pieces or not target.starts_early
     ahead = _library_steps_ahead(lowering) if lowering.in_pieces else {}
     products: set[int] = set()  # results of large products
     steps = lowering.steps
     for group in fusion.groups:
         if group.kind != "library":
-            steps.append(nests[group.kind](fusion, group))
+            steps.append(repeats.step(group))
             if products and follows_product(steps[-1], group, products):
                 lowering.joining[id(steps[-1])] = group
             elif begins:

@@ -7,6 +7,8 @@ it has.
 
 from __future__ import annotations
 
+import contextlib
+
 from tandem.codegen import buffer as memory
 from tandem.graph.ir import Graph, Value
 
@@ -43,6 +45,7 @@ class Target:
     arranges = False  # whether passes choose how images lie in memory (channels_last)
     recomputes = False  # whether programs keep within a memory budget (recompute.py)
     picks_at_once = False  # whether few elements of something large are picked as soon as it is there
+    places_first = False  # whether captured operators get steps only if they run by themselves (Note [Unwritten plans])
 
     def is_cheap(self, kept, value: Value, reads: int) -> bool:
         """Whether computing value again costs less than keeping it (kept.py)."""
@@ -83,6 +86,10 @@ class Target:
         """Whether a reduction of rows that lie in memory takes many short ones at a time, one element of each after the other."""
         return False
 
+    def rows_at_once(self, group) -> int:
+        """How many rows a kernel that makes passes over rows takes side by side."""
+        return 1
+
     def library_steps(self, fusion, step) -> list:
         """What a library call becomes."""
         return [step]
@@ -96,6 +103,10 @@ class Target:
     def source_of(self, kernel) -> str:
         """The kernel as its renderer writes it."""
         raise NotImplementedError
+
+    def compiling(self, is_large: bool, kinds: int):
+        """While inside, a program is made whose kernels others may compile as they become known; kinds: of different operators."""
+        return contextlib.nullcontext()
 
     def begin(self, steps: list, alone: bool = False):
         """Has steps of a program compiled while others are still being made; `alone`: only those that become no part of others."""

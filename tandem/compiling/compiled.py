@@ -11,11 +11,10 @@ import builtins
 import copy
 import functools
 import sys
-import threading
 import types
 from typing import NamedTuple
 
-from tandem import _runtime, hooks
+from tandem import _runtime, forks, hooks
 from tandem.control.body import body_name
 from tandem.errors import DTypeError, UnsupportedError, ValueRangeError, module_calls
 from tandem.graph.ir import Value
@@ -43,32 +42,11 @@ class Compiled:
     def __call__(self, *args, **kwargs):
         if EAGER or _runtime.capturing():  # inside another compiled function: part of its program
             return self._fn(*args, **kwargs)
-        return self._captured(args, kwargs)
+        return _runtime.call_captured(self._programs, self._whole, None, self._fn, args, kwargs, _ended)
 
     def _captured(self, args: tuple, kwargs: dict, record=None):
         """A call whose operators become programs. record: what is to be known of it to replay it."""
-        scope = _runtime.CaptureScope(self._programs, self._whole, record)
-        scope.enter()
-        outer = getattr(_printing, "run", None)
-        lines: list[_Line] = []
-        _printing.run = scope, lines
-        modules = module_calls.begin()
-        failed = None
-        try:
-            try:
-                result = self._fn(*args, **kwargs)
-            finally:
-                scope.exit()
-        except Exception as error:
-            failed = getattr(error, "_call", None)
-            module_calls.note(error, None)
-            raise
-        finally:
-            module_calls.end(modules)
-            _printing.run = outer
-            if lines:
-                _print_lines(lines, failed)
-        return result
+        return _runtime.call_captured(self._programs, self._whole, record, self._fn, args, kwargs, _ended)
 
     def __repr__(self):
         count = len(self._programs.program_runs())
@@ -200,7 +178,13 @@ class _Line(NamedTuple):
     call: int  # how many operators had been called
 
 
-_printing = threading.local()  # run: the scope and the lines of the compiled function that runs now
+def _ended(error: BaseException | None, lines: list[_Line] | None):
+    """A call of a compiled function has failed, has printed, or has compiled operators."""
+    forks.collect()
+    if isinstance(error, Exception):
+        module_calls.note(error, None)
+    if lines:
+        _print_lines(lines, getattr(error, "_call", None))
 
 
 def _print_lines(lines: list[_Line], failed: int | None):
@@ -267,18 +251,17 @@ def print(*objects, sep: str = " ", end: str = "\n", file=None):
         )  # fmt: skip
     if _runtime.in_body():
         _refuse_in_body(objects)
-    run = getattr(_printing, "run", None)
-    if run is None or not _runtime.capturing():
+    lines, segments = _runtime.compiled_lines(), _runtime.compiled_segments()
+    if lines is None or not _runtime.capturing():
         builtins.print(*objects, **settings)
         return
-    scope, lines = run
-    if lines and lines[0].segment < scope.segments:  # those of programs that have ended
-        ended = [line for line in lines if line.segment < scope.segments]
+    if lines and lines[0].segment < segments:  # those of programs that have ended
+        ended = [line for line in lines if line.segment < segments]
         del lines[: len(ended)]
         _print_lines(ended, None)
     copies: dict[int, object] = {}
     made = [_at_this_moment(o, copies) for o in objects]
-    lines.append(_Line(made, settings, scope.segments, _runtime.noted_calls()))
+    lines.append(_Line(made, settings, segments, _runtime.captured_calls()))
 
 
 def _refuse_in_body(objects):

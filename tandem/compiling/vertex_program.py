@@ -5,7 +5,7 @@ See Note [Vertex programs].
 
 # Note [Vertex programs]
 # The function is traced once a call for each number of children that occurs, on tensors without values, and becomes an
-# operator function, found again by what was noted: parameters and closures are looked at afresh every time, and nothing is compiled
+# operator function, found again by what was captured: parameters and closures are looked at every time, and nothing is compiled
 # for a new structure. The runtime runs it frontier by frontier (Note [Frontiers] in src/autobatch/frontiers.h); the structure is
 # only data. Backward goes over the frontiers the other way round. Where the function has no batching rule or a vertex fails, the
 # runtime defers one call a vertex instead, as td.autobatch does (src/autobatch/vertices.cc).
@@ -125,7 +125,7 @@ class _Program:
             def one(*values, count=count):
                 own, rest = values[: len(inputs)], values[len(inputs) :]
                 if not count:
-                    children = [F.full((0, *s.shape), 0, dtype=s.dtype) for s in states]
+                    children = [F.full((0, *s.shape), 0, dtype=s.dtype, device=s.device) for s in states]
                 elif stacked:
                     children = list(rest)
                 else:
@@ -195,7 +195,7 @@ def _recorded(recorder, fn, structure: Structure, inputs: list, states: list, si
         def one(*values):
             own, children = values[: len(inputs)], list(values[len(inputs) :])
             if not count:
-                children = [F.full((0, *s.shape), 0, dtype=s.dtype) for s in states]
+                children = [F.full((0, *s.shape), 0, dtype=s.dtype, device=s.device) for s in states]
             return fn(children[0] if single else tuple(children), *own)
 
         return one

@@ -1,8 +1,8 @@
 """Bodies of loops and branches in compiled functions: captured by running them once on deferred tensors.
 
-See Note [Capture of bodies] in src/capture/capture.h. What was noted becomes the body of a region inside an operator function,
+See Note [Capture of bodies] in src/capture/capture.h. What was captured becomes the body of a region inside an operator function,
 which is called like any other: so it has plans, gradients, and a place in the program around it. The function is found again by
-what was noted, not by the identity of the body: the body's Python code runs at every call of td.scan (not at every iteration), so
+what was captured, not by the identity of the body: the body's Python code runs at each call of td.scan (not at each iteration), so
 nothing that it looks at can go stale.
 """
 
@@ -80,7 +80,7 @@ class Body:
         from tandem.tracing.program import join_calls
 
         leaves = [*inputs[: self.inputs], *(consts[i] for i in self.consts)]
-        # A size of 1 is literal, as everywhere: what was noted relies on it where it broadcasts.
+        # A size of 1 is literal, as everywhere: what was captured relies on it where it broadcasts.
         ints = [1 if i == 1 else i for i in all_ints[self.first_int :]]
         deltas = iter(ints[self.num_ints : self.num_ints + self.num_deltas])
         plain = iter(consts[self.first_number :])
@@ -235,14 +235,32 @@ def call_region(kind: str, parts: list[Taken], operands: list, state: tuple, *, 
     return function([*operands, *consts], numbers, ints)
 
 
+class SeveralDevices(DeviceError):
+    """What a region reads is on several devices."""
+
+
 def _refuse_several_devices(kind: str, tensors: list):
     """A region runs on one device, with all that it reads; single elements on the host go along."""
     found = list(dict.fromkeys(str(t.device) for t in tensors if t.ndim))
     if len(found) > 1:
-        raise DeviceError(
+        raise SeveralDevices(
             kind, f"what it reads is on several devices: {', '.join(found)}",
             fix="move tensors to one device before the loop or branch: x.to(device)",
         )  # fmt: skip
+
+
+def region_or_python(region, python):
+    """What region() gives, or, where that would need several devices, what plain Python gives: its operators are captured like any
+    others, each where its operands are. Inside of another body the outermost one decides."""
+    generator = _runtime.default_generator()
+    state = generator.get_state()
+    try:
+        return region()
+    except SeveralDevices:
+        if inside_body():
+            raise
+    generator.set_state(state)
+    return python()
 
 
 def where_made(made, result: Result) -> list:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.control import check
-from tandem.control.body import as_tensor, call_region, device_of, spec, take_down, where_made
+from tandem.control.body import as_tensor, call_region, device_of, region_or_python, spec, take_down, where_made
 from tandem.control.mode import deferred, is_captured
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.tree import flatten, unflatten
@@ -26,15 +26,13 @@ def cond(pred, true_fn, false_fn, *args):
         from tandem.control.graphs import record_cond
 
         return record_cond(recorder, "cond", pred, [false_fn, true_fn], args)
+    python = lambda: true_fn(*args) if _truth("cond", pred) else false_fn(*args)
     if isinstance(pred, bool) or not is_captured():
-        return true_fn(*args) if _truth("cond", pred) else false_fn(*args)
+        return python()
     index = _one("cond", pred)
-    return _region(
-        "cond",
-        index if index.dtype is dtypes.bool_ else index != 0,
-        [("false_fn", false_fn), ("true_fn", true_fn)],
-        args,
-    )
+    index = index if index.dtype is dtypes.bool_ else index != 0
+    functions = [("false_fn", false_fn), ("true_fn", true_fn)]
+    return region_or_python(lambda: _region("cond", index, functions, args), python)
 
 
 def switch_case(index, branches, *args, default=None):
@@ -57,13 +55,18 @@ def switch_case(index, branches, *args, default=None):
 
         return record_cond(recorder, "switch_case", F.where((index < 0) | (index > last), last, index), functions, args)
     if isinstance(index, int) or not is_captured():
-        chosen = int(index)
-        return functions[chosen if 0 <= chosen <= last else last](*args)
+        return _chosen(index, functions, args)
     index = _one("switch_case", index)
     if index.dtype.kind not in ("int", "uint"):
         raise DTypeError("switch_case", f"index is {index.dtype}; it must be an integer")
     index = F.where((index < 0) | (index > last), last, index).astype(dtypes.int64)
-    return _region("switch_case", index, [(f"branch {i}", fn) for i, fn in enumerate(functions)], args)
+    named = [(f"branch {i}", fn) for i, fn in enumerate(functions)]
+    return region_or_python(lambda: _region("switch_case", index, named, args), lambda: _chosen(index, functions, args))
+
+
+def _chosen(index, functions: list, args):
+    chosen = int(index)
+    return functions[chosen if 0 <= chosen < len(functions) else -1](*args)
 
 
 def _by_key(index, branches: dict, args, default):

@@ -11,7 +11,8 @@ from tandem import _runtime, dtypes
 from tandem.control.regions import make_cond, make_scan, make_while
 from tandem.errors import DTypeError, ShapeError, TandemError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Origin, Type, Value, source_scope
-from tandem.graph.symbolic import Sym, substitute
+from tandem.graph.substitution import substitute
+from tandem.graph.symbolic import Sym
 from tandem.ops.prepare import as_value
 from tandem.session.bodies import BodyGraph, Recorded, record_body
 from tandem.session.graph import Graph, Recorder, SymbolicTensor, infer

@@ -5,7 +5,17 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.control import check
-from tandem.control.body import INDEX, as_tensor, call_region, device_of, inside_body, spec, take_down, where_made
+from tandem.control.body import (
+    INDEX,
+    as_tensor,
+    call_region,
+    device_of,
+    inside_body,
+    region_or_python,
+    spec,
+    take_down,
+    where_made,
+)  # fmt: skip
 from tandem.control.branches import _one, _truth
 from tandem.control.mode import deferred, is_captured
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
@@ -66,8 +76,14 @@ def _scan(name: str, f, init, xs, length, reverse: bool, native: bool):
     rows, row_structure = flatten(xs)
     rows = [as_tensor(name, leaf) for leaf in rows]
     steps = _length(name, rows, row_structure.paths(), None if length is None else int(length))
-    if native or steps == 0:
-        return _native_scan(name, f, carry, structure, rows, row_structure, steps, reverse)
+    region = lambda: _native_scan(name, f, carry, structure, rows, row_structure, steps, reverse)
+    if steps == 0:
+        return region()
+    python = lambda: _python_scan(name, f, carry, structure, rows, row_structure, steps, reverse)
+    return region_or_python(region, python) if native else python()
+
+
+def _python_scan(name: str, f, carry, structure, rows, row_structure, steps: int, reverse: bool):
     made: list[list] = []
     ys_structure = None
     for t in reversed(range(steps)) if reverse else range(steps):
@@ -126,14 +142,7 @@ def fori_loop(lower, upper, body, init):
     fixed = isinstance(lower, int) and isinstance(upper, int)
     recorder = deferred(lower, upper, init, body)
     if recorder is None and not is_captured():
-        carry, structure = flatten(init)
-        carry = [as_tensor("fori_loop", leaf) for leaf in carry]
-        for i in range(int(lower), int(upper)):
-            after = body(tensor(i), unflatten(structure, carry))
-            carry = [
-                as_tensor("fori_loop", v) for v in check.carried("fori_loop", "carry", after, structure, carry, _number)
-            ]
-        return unflatten(structure, carry)
+        return _python_fori(body, init, int(lower), int(upper))
     if not fixed:
 
         def step(i, carry):
@@ -148,7 +157,20 @@ def fori_loop(lower, upper, body, init):
         return record_scan(
             recorder, "fori_loop", None, init, None, steps, False, lambda i, c: body(i + lower if lower else i, c)
         )[0]
-    return _native_fori(body, init, lower, steps)
+    return region_or_python(
+        lambda: _native_fori(body, init, lower, steps), lambda: _python_fori(body, init, lower, upper)
+    )
+
+
+def _python_fori(body, init, lower: int, upper: int):
+    carry, structure = flatten(init)
+    carry = [as_tensor("fori_loop", leaf) for leaf in carry]
+    for i in range(lower, upper):
+        after = body(tensor(i), unflatten(structure, carry))
+        carry = [
+            as_tensor("fori_loop", v) for v in check.carried("fori_loop", "carry", after, structure, carry, _number)
+        ]
+    return unflatten(structure, carry)
 
 
 def _native_fori(body, init, lower: int, steps: int):
@@ -226,8 +248,13 @@ def while_loop(cond_fn, body_fn, init, maximum: int | None = None, vary: bool = 
             "shapes that change are not possible inside another loop, a branch or a transform: these run without Python",
             fix="give the variables their final shapes at the start, or call the loop outside",
         )
+    python = lambda: _python_while(name, test, body, variables, structure, maximum, vary)
     if is_captured() and not vary:
-        return _native_while(test, body, variables, structure, maximum)
+        return region_or_python(lambda: _native_while(test, body, variables, structure, maximum), python)
+    return python()
+
+
+def _python_while(name: str, test, body, variables, structure, maximum, vary: bool):
     count = 0
     while (maximum is None or count < maximum) and _truth(name, test(unflatten(structure, variables))):
         after, made = flatten(body(unflatten(structure, variables)))

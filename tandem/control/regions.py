@@ -1,6 +1,6 @@
 """Regions from bodies: what a captured function and one of a deferred graph have in common.
 
-A *body* is what one iteration or branch computes. It has `random`, whether it draws random numbers, and
+A *body* is what one iteration or branch computes. It has `random`, whether it samples, and
 `trace(inputs, consts, draws) -> results`, which builds it from values of the graph around which a region's graph is being made.
 """
 

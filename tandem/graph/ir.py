@@ -10,7 +10,8 @@ from tandem import dtypes, files, hooks
 from tandem.errors import DTypeError, UnsupportedError
 from tandem.graph.building import _local, _stack
 from tandem.graph.printer import print_graph
-from tandem.graph.symbolic import Dim, Sym, Symbols, product, substitute
+from tandem.graph.substitution import substitute
+from tandem.graph.symbolic import Dim, Sym, Symbols, product
 from tandem.tree import flatten
 
 
@@ -287,34 +288,38 @@ class Builder:
         if getattr(_local, "checks", False):
             self.checks = True
 
-    def add(self, op, inputs: tuple[Value, ...]) -> Node:
+    def add(self, op, inputs: tuple[Value, ...], types: tuple[Type, ...] | None = None) -> Node:
+        """A node; types: of its outputs, where the rule was asked about the same operator on such inputs before."""
         place = self.place
         key = (op._key, *map(id, inputs))  # a value is one object
         if place is not None:
             key = (*key, place)
         node = self._seen.get(key)
         if node is None:
-            if not op.takes_complex:
-                _refuse_complex(op, inputs)
-            if self.checks:
-                inputs = op.checked_inputs(inputs, self.graph.symbols)
-            types = op.infer(*[v.type for v in inputs])
-            if type(types) is Type:
-                types = (types,)
+            if types is None:
+                if not op.takes_complex:
+                    _refuse_complex(op, inputs)
+                if self.checks:
+                    inputs = op.checked_inputs(inputs, self.graph.symbols)
+                types = op.infer(*[v.type for v in inputs])
+                if type(types) is Type:
+                    types = (types,)
             node = Node(op, tuple(inputs), tuple(types), current_source(), len(self.graph.nodes), *(place or _ANYWHERE))
             self.graph.nodes.append(node)
             if not op.effect:
                 self._seen[key] = node
         return node
 
-    def again(self, node: Node, inputs: tuple[Value, ...], copies: dict[Node, tuple[Node, ...]], op=None) -> Node:
+    def again(
+        self, node: Node, inputs: tuple[Value, ...], copies: dict[Node, tuple[Node, ...]], op=None, types=None
+    ) -> Node:
         """node of another graph on inputs of this one, or another operator in its place. It waits for what stands for those it
-        waited for: `copies`, which has this one afterwards."""
+        waited for: `copies`, which has this one afterwards. types: as of `add`"""
         if node.control or node.device is not None:
             with self.in_place_of(node, copies):
-                new = self.add(op or node.op, inputs)
+                new = self.add(op or node.op, inputs, types)
         else:
-            new = self.add(op or node.op, inputs)
+            new = self.add(op or node.op, inputs, types)
         copies[node] = (new,)
         return new
 

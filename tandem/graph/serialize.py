@@ -23,7 +23,7 @@ from tandem import devices, dtypes, hooks
 from tandem.errors import CheckpointError, InternalError
 from tandem.graph.ir import Graph, Node, Type, Value
 from tandem.graph.primitives import PRIMITIVES
-from tandem.graph.symbolic import _BINARY, Dim, Sym, Symbols
+from tandem.graph.symbolic import BINARY, Dim, Sym, Symbols
 from tandem.graph.verify import check_node, verify
 
 FORMAT = 3
@@ -309,7 +309,7 @@ class Reader:
                     term = term * self.atoms[self.index(factor, self.atoms)]
                 else:
                     kind, a, b = factor
-                    term = term * _BINARY[kind](self.dim(a), self.dim(b))
+                    term = term * BINARY[kind](self.dim(a), self.dim(b))
             total = total + term
         if isinstance(total, Sym):
             for n in (total.hint, *total.terms.values()):

@@ -9,17 +9,21 @@ symbolic version.
 
 from __future__ import annotations
 
+import contextlib
 import math
 
-from tandem.graph.building import _stack
-
 Dim = "int | Sym"
+
+
+class FreeSizeError(Exception):
+    """A question about a size that has no value where it is asked; who asks turns it into an error of the operator."""
 
 
 class Symbols:
     """The symbols of one trace, the guards it collected, and what is known from them."""
 
     are_measured = True  # whether hints are sizes of tensors that were there
+    _closed = False
 
     def __init__(self):
         self.hints: list[int] = []
@@ -55,8 +59,19 @@ class Symbols:
         if isinstance(expression, Sym):
             self._guard(relation, expression)
 
+    @contextlib.contextmanager
+    def closed(self):
+        """While a graph is written for every size: what asks for one raises FreeSizeError, as no guard would be checked."""
+        before, self._closed = self._closed, True
+        try:
+            yield
+        finally:
+            self._closed = before
+
     def answer(self, relation: str, difference: Sym) -> bool:
         """Whether `difference relation 0` holds in this trace."""
+        if self._closed:
+            raise FreeSizeError(difference)
         return _RELATION[relation](difference.hint, 0)
 
     def pin(self, d: Sym, counts: bool = True) -> int:
@@ -218,7 +233,7 @@ class Symbols:
         if atom[0] == "sym":
             return self._make({(atom,): 1})
         a, b = self.resolve(atom[1]), self.resolve(atom[2])
-        return _BINARY[atom[0]](a, b)
+        return BINARY[atom[0]](a, b)
 
     def nonnegative_atom(self, atom) -> bool:
         if atom[0] == "sym":
@@ -545,7 +560,7 @@ def _extremum(kind, a, b):
     return _owner(a, b)._atom(kind, a, b, pick(hint(a), hint(b)))
 
 
-_BINARY = {"floordiv": floordiv, "mod": mod, "min": minimum, "max": maximum}
+BINARY = {"floordiv": floordiv, "mod": mod, "min": minimum, "max": maximum}
 
 
 def hint(d: Dim) -> int:
@@ -561,56 +576,3 @@ def product(dims) -> Dim:
 
 def ceildiv(a: Dim, b: Dim) -> Dim:
     return -((-a) // b)
-
-
-def substitute(d, mapping: dict):
-    """d with symbols replaced: mapping gives, per symbol index, a Dim of another trace. Tuples are walked."""
-    if isinstance(d, tuple):
-        return tuple(substitute(x, mapping) for x in d)
-    if not isinstance(d, Sym):
-        return d
-    total = 0
-    for monomial, coefficient in d.terms.items():
-        term = coefficient
-        for atom in monomial:
-            if atom[0] == "sym":
-                if atom[1] not in mapping and d.symbols.origins[atom[1]][0] == "local":
-                    mapping[atom[1]] = _local_symbol(d.symbols, atom[1])
-                term = term * mapping[atom[1]]
-            else:
-                term = term * _BINARY[atom[0]](substitute(atom[1], mapping), substitute(atom[2], mapping))
-        total = total + term
-    return total
-
-
-def local_symbol(symbols: Symbols) -> Sym:
-    """A size that exists only inside a region, which learns it when it runs (Block in ops/region.py)."""
-    return symbols.new(LOCAL_HINT, ("local",), not_one=True)
-
-
-LOCAL_HINT = 13  # what no size happens to be equal to
-
-
-def _local_symbol(symbols: Symbols, index: int) -> Sym:
-    """The symbol of the graph being built that stands for a region's own symbol in a graph that is taken over."""
-    stack = _stack()
-    if not stack or stack[-1].graph.symbols is symbols:
-        return symbols._make({(("sym", index),): 1})
-    return local_symbol(stack[-1].graph.symbols)
-
-
-def symbol_indices(d, found: set | None = None) -> set:
-    """Indices of the plain symbols that d mentions."""
-    found = set() if found is None else found
-    if isinstance(d, tuple):
-        for x in d:
-            symbol_indices(x, found)
-    elif isinstance(d, Sym):
-        for monomial in d.terms:
-            for atom in monomial:
-                if atom[0] == "sym":
-                    found.add(atom[1])
-                else:
-                    symbol_indices(atom[1], found)
-                    symbol_indices(atom[2], found)
-    return found

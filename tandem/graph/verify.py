@@ -1,4 +1,5 @@
-"""verify: what every graph must satisfy. Run after each pass while TANDEM_CHECK is on, so a wrong pass is named at once."""
+"""verify: what every graph must satisfy. Run after the passes while TANDEM_CHECK is on; if one is wrong, they run once more to name
+the pass at fault (passes/pipeline.py)."""
 
 from __future__ import annotations
 

@@ -112,6 +112,17 @@ def _checksum(name: str, content: bytes) -> bytes:
 # -- folders, and who may write into them
 
 
+def make_folder(directory: str) -> bool:
+    """Whether there is such a folder now, which nobody else may write into."""
+    with contextlib.suppress(OSError):
+        _make_folder(directory)
+        folder = _open_folder(directory)
+        if folder is not None:
+            os.close(folder)
+            return True
+    return False
+
+
 def _make_folder(directory: str) -> None:
     """With all above it, for this user alone whatever the umask."""
     try:

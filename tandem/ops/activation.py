@@ -10,7 +10,7 @@ from tandem.graph.ir import Type, Value
 from tandem.ops.define import Composite, Elementwise, ends_inplace, inplace, op, register
 from tandem.ops.movement import take_slice
 from tandem.ops.precision import in_float32
-from tandem.ops.prepare import constant, normalize_axis, show, show_shape, to_float, with_weights
+from tandem.ops.prepare import assigned, constant, normalize_axis, show, show_shape, to_float, with_weights
 
 # So that activations of independent, standardised inputs stay standardised (Klambauer et al., 2017).
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -113,7 +113,7 @@ def threshold(x: Tensor, threshold, value):
     >>> td.threshold(td.tensor([0.5, 2.0]), 1.0, -1.0)
     tensor([-1.,  2.])
     """
-    return _select(x <= threshold, value, x, x)  # NaN stays
+    return F.where(x <= threshold, assigned("threshold", value, x.dtype), x)  # NaN stays
 
 
 @op

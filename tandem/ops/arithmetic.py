@@ -13,7 +13,7 @@ from tandem.graph.ir import Value
 from tandem.ops.define import Elementwise, alias, inplace, method, op, register
 from tandem.ops.memory_format import in_format
 from tandem.ops.precision import in_float32, with_exact_factors
-from tandem.ops.prepare import as_value, binary, broadcast, float_binary, promote, to_float
+from tandem.ops.prepare import as_value, binary, broadcast, float_binary, promote, promote_float
 
 LN2 = math.log(2)
 
@@ -185,8 +185,7 @@ def true_divide(x: Tensor, y: Tensor, *, rounding_mode=None):
             raise ValueRangeError("divide", f"rounding_mode is {rounding_mode!r}; it must be None, 'floor' or 'trunc'")
         x, y = promote(x, y)  # a number too is looked at by the plan: true division may have it 0
         return F.floor_divide(x, y) if rounding_mode == "floor" else F.trunc_divide(x, y)
-    a, b = promote(x, y)
-    return Div()(*broadcast("divide", to_float(a), to_float(b)))
+    return float_binary("divide", Div(), x, y)
 
 
 @op
@@ -314,7 +313,7 @@ def lerp(x: Tensor, end: Tensor, weight: Tensor):
     >>> td.lerp(td.tensor([0.0, 10.0]), td.tensor([10.0, 20.0]), 0.5)
     tensor([ 5., 15.])
     """
-    x, end, weight = (to_float(v) for v in promote(x, end, weight))
+    x, end, weight = promote_float(x, end, weight)
     x, end, weight = broadcast("lerp", x, end, weight)
     step = end - x
     if x.dtype.is_complex:
@@ -336,11 +335,17 @@ def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Tensor = 1):
 @op
 @in_float32
 def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Tensor = 1):
-    """x + value * tensor1 / tensor2.
+    """x + value * tensor1 / tensor2, where not both of these are integers.
 
     >>> td.addcdiv(td.tensor([1.0]), td.tensor([6.0]), td.tensor([3.0]), value=0.5)
     tensor([2.])
     """
+    if not any(t.dtype.is_inexact for t in (tensor1, tensor2)):
+        raise DTypeError(
+            "addcdiv",
+            f"tensor1 is {tensor1.dtype} and tensor2 {tensor2.dtype}; integers are divided in more ways than one",
+            fix="say which: x + value * (tensor1 / tensor2), or td.div(tensor1, tensor2, rounding_mode=...)",
+        )
     return F.add(x, F.multiply(F.true_divide(tensor1, tensor2), value))
 
 

@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError
 from tandem.ops.define import Elementwise, inplace, op, public, register
-from tandem.ops.prepare import as_dtype_value, as_value, broadcast, float_binary, promote, to_float
+from tandem.ops.prepare import as_dtype_value, as_value, broadcast, float_binary, promote, promote_to_compare, to_float
 
 
 class _Test(Elementwise):
@@ -172,7 +172,7 @@ def isclose(x: Tensor, y: Tensor, rtol: Tensor = 1e-5, atol: Tensor = 1e-8, equa
     >>> td.isclose(td.tensor([1.0, 2.0]), td.tensor([1.0, 2.1]))
     tensor([ True, False])
     """
-    x, y = broadcast("isclose", *promote(x, y))
+    x, y = broadcast("isclose", *promote_to_compare(x, y))
     same = F.equal(x, y)
     a, b = to_float(x), to_float(y)
     near = F.less_equal(F.abs(a - b), F.abs(b) * rtol + atol)

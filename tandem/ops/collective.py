@@ -49,7 +49,6 @@ class Collective(LibraryOp):
     effect = True
     takes_complex = True
     holomorphic = False
-    overwrites = True  # may write its results over its operands
     token: int
     size: int
 
@@ -82,6 +81,7 @@ class AllReduce(Collective):
     """Each tensor reduced over all ranks; all get the same bits. `tag`: Note [Tags]."""
 
     name = "all_reduce"
+    overwrites = True
     reduction: str
     tag: int = 0
 
@@ -186,6 +186,7 @@ class Broadcast(Collective):
     """The tensors of rank `root`, on all ranks. `tag`: Note [Tags]."""
 
     name = "broadcast"
+    overwrites = True
     root: int
     tag: int = 0
 
@@ -291,6 +292,7 @@ class Receive(Collective):
     """A tensor like x from rank `peer`."""
 
     name = "recv"
+    overwrites = True
     peer: int
     tag: int
 

@@ -239,10 +239,10 @@ def segment_reduce(
     data: Tensor, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None
 ):
     """Sums ("sum"), means, maxima ("max"), minima or products ("prod") over neighbouring stretches of an axis, which lengths or
-    offsets divide. Empty stretches give `initial`, or what the reduction of nothing is. unsafe: lengths are not checked, so that
-    nothing is read back.
+    offsets divide. Each begins with `initial`, or with what the reduction of nothing is. unsafe: lengths are not checked, so that
+    nothing is read back. axis: the last of lengths, each row of which divides its own row of data.
 
-    data: (n, *r), lengths: (k), or offsets: (k + 1) -> (k, *r)
+    data: (*b, n, *r), lengths: (*b, k), or offsets: (*b, k + 1) -> (*b, k, *r)
 
     >>> td.segment_reduce(td.tensor([1.0, 2.0, 3.0]), "sum", lengths=td.tensor([1, 2]))
     tensor([1., 5.])
@@ -250,18 +250,49 @@ def segment_reduce(
     kinds = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod"}
     if reduce not in kinds:
         raise ValueRangeError("segment_reduce", f"reduce is {reduce!r}; it must be one of {', '.join(kinds)}")
-    if (lengths is None) == (offsets is None) or normalize_axis("segment_reduce", axis, data.ndim) != 0:
-        raise ValueRangeError("segment_reduce", "give either lengths or offsets, of the first axis")
-    if lengths is None:
-        lengths = F.diff(as_tensor("segment_reduce", "offsets", offsets))
-    lengths = as_tensor("segment_reduce", "lengths", lengths)
-    if lengths.ndim != 1:
-        raise ShapeError("segment_reduce", f"lengths are {show_shape(lengths.shape)}; they must have one axis")
+    if (lengths is None) == (offsets is None):
+        raise ValueRangeError("segment_reduce", "give either lengths or offsets")
+    axis = normalize_axis("segment_reduce", axis, data.ndim)
+    given = as_tensor("segment_reduce", "lengths", lengths) if offsets is None else as_tensor(
+        "segment_reduce", "offsets", offsets
+    )  # fmt: skip
+    name = "lengths" if offsets is None else "offsets"
+    if not given.dtype.is_integer:
+        raise DTypeError("segment_reduce", f"{name} are {given.dtype}; they must be integers")
+    if given.ndim != axis + 1 or given.shape[:axis] != data.shape[:axis]:
+        raise ShapeError(
+            "segment_reduce",
+            f"{name} are {show_shape(given.shape)} and data is {show_shape(data.shape)}; along axis {axis} they must have "
+            f"{axis + 1} {'axis' if axis == 0 else 'axes'}, all but the last as data has them",
+        )
+    lengths = given if offsets is None else F.diff(given)
     if not unsafe:
-        total = int(F.sum(lengths))
-        if total != data.shape[0]:
-            raise ShapeError("segment_reduce", f"lengths add up to {total}, but data is {show_shape(data.shape)}")
-    return _segments(data, lengths, reduce, None if initial is None else float(initial))
+        _check_lengths(data, lengths, None if offsets is None else given, axis)
+    first = None if initial is None else float(initial)
+    if not axis:
+        return _segments(data, lengths, reduce, first)
+    made = _segments(
+        F.reshape(data, (-1, *data.shape[axis + 1 :])) if data.size else F.reshape(data, (0, *data.shape[axis + 1 :])),
+        F.reshape(lengths, (-1,)), reduce, first,
+    )  # fmt: skip
+    return F.reshape(made, (*lengths.shape, *data.shape[axis + 1 :]))
+
+
+def _check_lengths(data, lengths, offsets, axis: int):
+    """That lengths, or offsets, divide an axis of data."""
+    if offsets is not None and offsets.size and bool(F.any(offsets[..., 0] != 0)):
+        raise ValueRangeError("segment_reduce", "offsets do not begin with 0")
+    if bool(F.any(lengths < 0)):
+        raise ValueRangeError(
+            "segment_reduce",
+            f"lengths contain {int(F.amin(lengths))}; none may be negative"
+            if offsets is None
+            else "offsets fall; they must rise",
+        )
+    wrong = F.not_equal(F.sum(lengths, -1), data.shape[axis])
+    if bool(F.any(wrong)):
+        total = int(F.sum(lengths, -1)[wrong][0] if axis else F.sum(lengths))
+        raise ShapeError("segment_reduce", f"lengths add up to {total}, but data is {show_shape(data.shape)}")
 
 
 _NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": -math.inf, "amin": math.inf}
@@ -298,7 +329,7 @@ class SegmentReduce(LibraryOp):
 def _segments(data: Tensor, lengths: Tensor, reduce, initial):
     kind = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod"}[reduce]
     count, lengths = lengths.shape[0], F.astype(lengths, dtypes.int64)
-    start = float(_NEUTRAL[kind] if initial is None or kind == "mean" else initial)
+    start = float(_NEUTRAL[kind] if initial is None else initial)
     if not data.dtype.is_floating:
         made = _by_owner(data, lengths, "sum" if kind == "mean" else kind, start)
     else:

@@ -19,6 +19,7 @@ from tandem.ops.prepare import (
     integer_range,
     nearest,
     promote,
+    promote_to_compare,
     result_dtype,
     show_shape,
     weak_kind,
@@ -192,7 +193,7 @@ def to_bool(x):
 
 
 @op(name="where", hidden=True)
-def _where(condition: Tensor, x: Tensor, y: Tensor):
+def _where(condition: Tensor, x: Written, y: Written):
     x, y = promote(x, y)
     return Where()(*broadcast("where", to_bool(condition), x, y))
 
@@ -219,7 +220,7 @@ def _where_method(x, condition, y):
 
 
 @op
-def masked_fill(x: Tensor, mask: Tensor, value: Tensor):
+def masked_fill(x: Tensor, mask: Tensor, value: Written):
     """x with value where mask holds.
 
     >>> td.masked_fill(td.tensor([1.0, 2.0]), td.tensor([True, False]), 0)
@@ -421,7 +422,7 @@ def isin(x: Tensor, values: Tensor, *, invert=False):
     >>> td.isin(td.tensor([1, 2, 3]), td.tensor([3, 1]))
     tensor([ True, False,  True])
     """
-    x, values = promote(x, values)
+    x, values = promote_to_compare(x, values)
     values = F.Reshape((values.type.numel,))(values)
     if values.shape[0] <= _FEW:
         values = F.Reshape((1,) * x.ndim + values.shape)(values)
@@ -438,7 +439,8 @@ def fmax(x: Tensor, y: Tensor):
     >>> td.fmax(td.tensor([1.0, float("nan")]), 0.0)
     tensor([1., 0.])
     """
-    x, y = broadcast("fmax", *promote(x, y))
+    dtype = result_dtype(x, y)
+    x, y = broadcast("fmax", nearest(x, dtype), nearest(y, dtype))
     return F.where(
         F.logical_or(F.greater_equal(x, y), F.isnan(y)), x, y
     )  # of equal ones x has the gradient, as in PyTorch
@@ -451,7 +453,8 @@ def fmin(x: Tensor, y: Tensor):
     >>> td.fmin(td.tensor([1.0, float("nan")]), 0.0)
     tensor([0., 0.])
     """
-    x, y = broadcast("fmin", *promote(x, y))
+    dtype = result_dtype(x, y)
+    x, y = broadcast("fmin", nearest(x, dtype), nearest(y, dtype))
     return F.where(F.logical_or(F.less_equal(x, y), F.isnan(y)), x, y)
 
 

@@ -12,7 +12,17 @@ from tandem.graph.ir import Type, Value, call_recorder
 from tandem.graph.symbolic import Sym
 from tandem.ops import rules
 from tandem.ops.define import Op, inplace, method, op, public, register
-from tandem.ops.prepare import as_dtype_value, as_value, assigned, cast, constant, full_expand, result_dtype, show
+from tandem.ops.prepare import (
+    as_dtype_value,
+    as_value,
+    assigned,
+    cast,
+    constant,
+    full_expand,
+    require_fit,
+    result_dtype,
+    show,
+)
 
 
 @register
@@ -174,6 +184,8 @@ def full(shape, fill_value, *, dtype=None, device=None, requires_grad: bool = Fa
     >>> td.full((2,), 7.0)
     tensor([7., 7.])
     """
+    if dtype is not None:
+        require_fit("full", "fill_value", fill_value, dtypes.as_dtype(dtype))
     if device is None:  # where nearly all calls go
         made = _full(shape, fill_value, dtype=dtype)
         if requires_grad:
@@ -188,7 +200,7 @@ def full(shape, fill_value, *, dtype=None, device=None, requires_grad: bool = Fa
 
 
 @op(name="full_like", hidden=True)
-def _full_like(x: Tensor, fill_value: Tensor, *, dtype=None):
+def _full_like(x: Tensor, fill_value: Written, *, dtype=None):
     return F.full(x.shape, fill_value, dtype=dtype or x.dtype)
 
 
@@ -229,7 +241,10 @@ def full_like(x: Tensor, fill_value, *, dtype=None, device=None, requires_grad: 
     >>> td.full_like(td.tensor([1.5]), 2)
     tensor([2.])
     """
-    return finish(_full_like(x, fill_value, dtype=dtype), device, requires_grad)
+    if dtype is None:
+        return finish(_full_like(x, fill_value), device, requires_grad)
+    require_fit("full_like", "fill_value", fill_value, dtypes.as_dtype(dtype))
+    return finish(_full(x.shape, fill_value, dtype=dtype), device, requires_grad)
 
 
 @public(method=True)
@@ -408,6 +423,9 @@ def linspace(
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
     stop, num = (stop if end is None else end), (num if steps is None else steps)
+    if dtype is not None:
+        require_fit("linspace", "start", start, dtypes.as_dtype(dtype))
+        require_fit("linspace", "stop", stop, dtypes.as_dtype(dtype))
     made = _linspace(_number(start), _number(stop), num, dtype, endpoint)
     return finish(made, device, requires_grad)
 

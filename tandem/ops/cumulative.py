@@ -267,9 +267,12 @@ def logcumsumexp(x: Tensor, axis):
     x = to_float(x)
     axis = normalize_axis("logcumsumexp", axis, x.ndim)
     if x.dtype.is_complex:
-        top = F.amax(F.stop_gradient(F.real(x)), axis, True) if x.ndim else F.stop_gradient(F.real(x))
-        top = F.where(F.isfinite(top), top, 0)
-        return F.log(F.cumsum(F.exp(x - top), axis)) + top
+        # The sizes are those of the real case; what is left to add up has sizes of at most 1.
+        size = F.stop_gradient(F.logcumsumexp(F.real(x), axis))
+        size = F.where(F.isfinite(size), size, 0)
+        before = _shifted(size, axis, False, float("-inf"))
+        terms = F.exp(x - size)
+        return F.log(LinearScan(axis, False)(F.astype(F.exp(before - size), x.dtype), terms)) + size
     return Cumulative(axis, "logsum")(x)
 
 

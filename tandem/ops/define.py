@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.errors import DTypeError, InternalError
+from tandem.errors import DTypeError
 from tandem.graph.ir import Builder, Graph, Type, Value, call_recorder, current_builder, is_tracing, recorder_of
 from tandem.graph.primitives import PRIMITIVES
 from tandem.graph.symbolic import Sym
@@ -88,6 +88,7 @@ class Op:
     _grad_asks: tuple[str, ...] = ()  # keyword-only parameters of grad
     effect = False  # whether running it is the point: never removed, merged or run twice
     stays = False  # whether it runs though nobody reads its results, as checks do; it may be merged with an equal one
+    checks = False  # whether its results are its operands, after it has looked at what they hold; else an error
     # Whether grad is a rule for holomorphic functions, g times the derivative: for complex numbers the derivative is conjugated
     # (tandem/autodiff/reverse.py). Operators that are linear with real coefficients, or say what they do themselves, are not.
     holomorphic = True
@@ -333,7 +334,9 @@ def add_input(builder: Builder, type: Type) -> Value:
 _KINDS = {
     "Tensor": "tensor",
     "Divisor": "tensor",  # or a number that must not be 0 where the first operand holds integers
+    "Written": "tensor",  # or a number that must fit the integers that it is written into
     "Tensor | None": "optional_tensor",
+    "Written | None": "optional_tensor",
     "Tensors": "tensors",
     "Int": "int",
     "Int | None": "int",
@@ -341,23 +344,25 @@ _KINDS = {
     "Ints | None": "ints",
     "Generator | None": "generator",
 }
+_CHECKED = {"Divisor": "divisor", "Written": "written", "Written | None": "optional_written"}
 
 
 class ParameterSpec:
     """One parameter of an operator function; `kind` says how the dispatcher treats it (src/operators/op_function.h)."""
 
-    __slots__ = ("name", "kind", "required", "default", "keyword_only", "divisor")
+    __slots__ = ("name", "kind", "required", "default", "keyword_only", "check", "axes")
 
-    def __init__(self, name, kind, required, default, keyword_only, divisor=False):
+    def __init__(self, name, kind, required, default, keyword_only, check="", axes=False):
         self.name = name
         self.kind = kind
-        self.divisor = divisor
+        self.check = check  # "divisor", "written": what numbers are looked at for when arguments are bound
+        self.axes = axes  # that are reduced: none of them may stand for all (tandem/promotion.py)
         self.required = required
         self.default = default
         self.keyword_only = keyword_only
 
     def as_tuple(self):
-        return (self.name, "divisor" if self.divisor else self.kind, self.required, self.default, self.keyword_only)
+        return (self.name, self.check or self.kind, self.required, self.default, self.keyword_only)
 
 
 def _parameters(fn) -> list[ParameterSpec]:
@@ -377,7 +382,8 @@ def _parameters(fn) -> list[ParameterSpec]:
             default = None if required else defaults[i - first_default]
         annotation = fn.__annotations__.get(name)
         kind = _KINDS.get(annotation, "static")
-        result.append(ParameterSpec(name, kind, required, default, keyword_only, annotation == "Divisor"))
+        check = _CHECKED.get(annotation, "")
+        result.append(ParameterSpec(name, kind, required, default, keyword_only, check, annotation == "Axes"))
     return result
 
 
@@ -400,6 +406,7 @@ class Role(NamedTuple):
     report: list | None = None  # notes what was compiled, and says how (tandem/program/report.py)
     effect: bool = False  # running it is the point, as of its primitive: for graphs that hold calls
     elementwise: bool = False  # a rule of an optimiser that works on each element for itself
+    lazy_sums: bool = False  # backward may give summands of weight gradients: see tandem/autodiff/lazy_sums.py
 
 
 OPERATOR = Role()
@@ -454,7 +461,10 @@ def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden:
     if any(p.name != m or p.kind != "tensor" for p, m in zip(parameters, mutates, strict=False)) or len(
         parameters
     ) < len(mutates):
-        raise InternalError(fn.__name__, f"mutates={mutates} must name the first parameters, which must be tensors")
+        raise DTypeError(
+            fn.__name__, f"it writes {', '.join(mutates)}, which must be its first parameters, and be annotated as tensors",
+            fix=f"def {fn.__name__}({', '.join(f'{m}: Tensor' for m in mutates)}, ...)",
+        )  # fmt: skip
     function = make_function(name or fn.__name__, fn, parameters, variadic, len(mutates))
     if hidden:
         return function

@@ -10,7 +10,7 @@ from tandem.graph.ir import Type, Value
 from tandem.graph.symbolic import product
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, op, register
-from tandem.ops.prepare import as_dtype_value, broadcast_shapes, cast, full_expand, promote, to_float
+from tandem.ops.prepare import as_dtype_value, broadcast_shapes, cast, full_expand, promote, promote_float, to_float
 from tandem.ops.random import uniform_bits
 
 _DISTRIBUTIONS = ("gamma", "log_gamma", "poisson", "binomial")
@@ -38,7 +38,7 @@ class Draw(LibraryOp):
 
 def _draw(name: str, distribution: str, state, shape, *parameters) -> Value:
     """parameters broadcast to `shape` (to one another if it is None)."""
-    values = [to_float(v) for v in promote(*parameters)]
+    values = promote_float(*parameters)
     common = broadcast_shapes(name, *(v.shape for v in values))
     if shape is None:
         shape = common

@@ -15,7 +15,7 @@ from tandem import dtypes
 from tandem.graph.ir import Type
 from tandem.ops import rules
 from tandem.ops.define import Composite, LibraryOp, op, register
-from tandem.ops.index import Gather, Scatter, checked, scatter_sum
+from tandem.ops.index import CheckIndex, Gather, Scatter, checked, scatter_sum
 from tandem.ops.movement import Reshape
 from tandem.ops.prepare import cast, full_expand
 
@@ -279,7 +279,30 @@ class SegmentSoftmaxBackward(LibraryOp):
 @op(hidden=True)
 def group_index(index: Tensor, bound: Int):
     """index: (m) -> start (bound + 1), order (m): positions by the value that they hold"""
-    return GroupIndex(bound)(checked(index, bound, 0, "group_index"))
+    return GroupIndex(bound)(checked(index, bound, 0, "group_index", negative=False))
+
+
+@op(name="dynamic_partition", hidden=True)
+def group_parts(index: Tensor, bound: Int):
+    """The same where what the index holds are numbers of parts."""
+    return GroupIndex(bound)(checked(index, bound, 0, "dynamic_partition", negative=False))
+
+
+@op(name="embedding_lookup", hidden=True)
+def check_ids(ids: Tensor, bound: Int):
+    """ids as int64, once it is known that they are numbers of rows, of which there are `bound`"""
+    return checked(ids, bound, 0, "embedding_lookup", negative=False)
+
+
+@op(name="sparse_coo_tensor", hidden=True)
+def check_coo(index: Tensor, bound: Int, axis):
+    """index: places along a sparse axis, once it is known that they are below bound"""
+    return CheckIndex(bound, axis, False)(index)
+
+
+@op(name="sparse_csr_tensor", hidden=True)
+def check_csr(index: Tensor, bound: Int, axis):
+    return CheckIndex(bound, axis, False)(index)
 
 
 @op(hidden=True)

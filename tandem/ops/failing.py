@@ -5,6 +5,7 @@ from __future__ import annotations
 from tandem.graph.ir import Node, Value
 from tandem.graph.symbolic import Dim
 from tandem.ops.define import Elementwise, LibraryOp, Movement, Op
+from tandem.ops.index import Scatter
 from tandem.ops.region import Region
 
 
@@ -17,7 +18,7 @@ def may_fail(op: Op) -> bool:
 
 def will_not_fail(node: Node, checked: set[tuple]) -> bool:
     """Whether a node that might fail cannot here: a scatter by indices that the program checks (`checks_of`)."""
-    if node.op.name != "scatter":
+    if not isinstance(node.op, Scatter):
         return False
     sizes = node.inputs[0].shape
     return all(_is_checked(v, _known(sizes[axis]), checked) for axis, v in enumerate(node.inputs[2:]))

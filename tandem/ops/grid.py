@@ -146,7 +146,10 @@ def trace(x: Tensor):
     """
     if x.ndim != 2:
         raise ShapeError("trace", f"x has {x.ndim} axes; 2 are needed")
-    return F.sum(F.diagonal(x))
+    diagonal = F.diagonal(x)
+    if x.dtype is dtypes.float32:  # few terms, far apart: float64 costs nothing here
+        return cast(F.sum(cast(diagonal, dtypes.float64)), dtypes.float32)
+    return F.sum(diagonal)
 
 
 @public

@@ -51,7 +51,7 @@ class HostCall(LibraryOp):
     routine = "host_call"
     effect = True
     may_fail = True
-    takes = "i64[] ?[*a]..."
+    takes = "i64[] ?[*]..."
     rows: tuple
 
     def checked_inputs(self, inputs, symbols):
@@ -80,7 +80,7 @@ class HostCallBackward(LibraryOp):
     routine = "host_call"
     effect = True
     may_fail = True
-    takes = "i64[] ?[*a]..."
+    takes = "i64[] ?[*]..."
     count: int
     wanted: tuple
 

@@ -32,6 +32,7 @@ class CheckIndex(LibraryOp):
     takes_complex = True
     routine = "check_index"
     may_fail = True
+    checks = True
     stays = True  # code that runs at once would have failed
     bound: object  # Dim
     axis: int
@@ -52,8 +53,8 @@ class CheckIndex(LibraryOp):
 
 @register
 class CheckWeights(CheckIndex):
-    """Passes int64 codes of faults on if they are all 0; raises what is wrong with the weights of a draw otherwise: 1 a number that
-    is negative or not finite, 2 all are 0, 3 one that is no probability."""
+    """Passes int64 codes of faults on if they are all 0; raises what is wrong otherwise: of the weights of a draw, 1 a number that
+    is negative or not finite, 2 all are 0, 3 one that is no probability; 4 nested tensors of different lengths."""
 
     name = "check_weights"
     routine = "check_weights"
@@ -66,10 +67,14 @@ class CheckWeights(CheckIndex):
         return (), ()
 
 
+def known(x: Value, wrong: Value, code: int) -> Value:
+    """x, once it is known that nothing in `wrong` is true; the error of this code otherwise."""
+    return x + cast(F.CheckWeights()(cast(F.any(wrong), dtypes.int64) * code), x.dtype)
+
+
 def known_shares(x: Value) -> Value:
     """x, once it is known that all of its elements are between 0 and 1 (or NaN); an error otherwise."""
-    wrong = F.logical_or(F.less(x, constant(0, x.dtype)), F.less(constant(1, x.dtype), x))
-    return x + cast(F.CheckWeights()(cast(F.any(wrong), dtypes.int64) * 3), x.dtype)
+    return known(x, F.logical_or(F.less(x, constant(0, x.dtype)), F.less(constant(1, x.dtype), x)), 3)
 
 
 @register
@@ -222,14 +227,15 @@ def _over_rest(x: Value, updates: Value) -> Value:
 # -- helpers of the functions here and of getitem
 
 
-def checked(index: Value, bound, axis: int, name: str) -> Value:
-    """Index tensor in [0, bound): range checked, negative ones counted from the end."""
+def checked(index: Value, bound, axis: int, name: str, negative: bool = True) -> Value:
+    """Index tensor in [0, bound): range checked, negative ones counted from the end, or refused where they are a mistake (numbers
+    of segments and of nodes)."""
     if not index.dtype.is_integer:
         raise DTypeError(
             name, f"an index tensor is {index.dtype}; it must hold integers", fix="convert it: index.to(td.int64)"
         )
-    index = CheckIndex(bound, axis)(index)
-    if not index.dtype.is_signed:
+    index = CheckIndex(bound, axis, negative)(index)
+    if not index.dtype.is_signed or not negative:
         return cast(index, dtypes.int64)
     index = cast(index, dtypes.int64)
     return F.where(F.less(index, constant(0, dtypes.int64)), F.add(index, constant(bound, dtypes.int64)), index)
@@ -269,7 +275,7 @@ def gather_at(x: Tensor, indices: Tensors, axes):
 
 
 @op(internal=True)
-def scatter_at(x: Tensor, indices: Tensors, axes, values: Tensor, mode="set"):
+def scatter_at(x: Tensor, indices: Tensors, axes, values: Written, mode="set"):
     """x with values put (set, add, max, min, mul) at positions given by index tensors on some axes; values broadcast to the
     shape that gather_at would give.
     """
@@ -297,7 +303,7 @@ inplace(scatter_at)
 
 
 @op(internal=True)
-def copy_to(x: Tensor, source: Tensor):
+def copy_to(x: Tensor, source: Written):
     """source, converted and broadcast to x's dtype and shape."""
     value = as_dtype_value(source, x.dtype)
     if broadcast_shapes("copy_", value.shape, x.shape) != x.shape:

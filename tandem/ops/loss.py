@@ -335,7 +335,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     tensor(0.3993)
     """
     x, t = _same_shape_pair("binary_cross_entropy", input, target)
-    return _weighted("binary_cross_entropy", CrossEntropyTerm()(known_shares(x), t), weight, reduction)
+    return _weighted("binary_cross_entropy", CrossEntropyTerm()(known_shares(x), known_shares(t)), weight, reduction)
 
 
 @op(method=False)
@@ -367,9 +367,9 @@ def kl_div(input: Tensor, target: Tensor, *, reduction="mean", log_target=False)
     if log_target:
         loss = F.exp(t) * (t - x)
     else:
-        positive = F.less(0, t)
-        # 0 * log(0) counts as 0, for the gradient too
-        loss = F.where(positive, t * F.log(F.where(positive, t, constant(1, t.dtype))), constant(0, t.dtype)) - t * x
+        some = F.not_equal(t, 0)
+        # 0 * log(0) counts as 0, for the gradient too; what is negative is no probability, and its logarithm NaN
+        loss = F.where(some, t * F.log(F.where(some, t, constant(1, t.dtype))), constant(0, t.dtype)) - t * x
     if reduction == "batchmean":
         return F.sum(loss) / constant(x.shape[0] if x.ndim else 1, x.dtype)
     return reduce_loss("kl_div", loss, reduction)

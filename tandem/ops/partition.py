@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
+from tandem.errors import DTypeError, IndexRangeError, ShapeError, UnsupportedError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops.define import as_tensor, public
-from tandem.ops.edges import group_index
+from tandem.ops.edges import group_parts
 
 
 @public
@@ -25,14 +25,28 @@ def dynamic_partition(data: Tensor, partitions: Tensor, num_partitions):
             "dynamic_partition",
             f"data is {tuple(data.shape)} and partitions {tuple(partitions.shape)}, which must be the beginning of it",
         )
-    if isinstance(data, Value) or isinstance(partitions, Value):
-        raise UnsupportedError(
-            "dynamic_partition", "sizes of parts depend on values, which a deferred graph does not have"
+    if num_partitions < 1:
+        raise ValueRangeError(
+            "dynamic_partition", f"num_partitions is {num_partitions}; there must be one part at least"
         )
-    start, order = group_index(F.reshape(partitions, (-1,)), num_partitions)
+    if not partitions.dtype.is_integer:
+        raise DTypeError("dynamic_partition", f"partitions are {partitions.dtype}; they must be integers")
+    if isinstance(partitions, Value):
+        rows = F.reshape(data, (-1, *data.shape[k:]))
+        return [F.index_select(rows, 0, n) for n in rows_of_parts(partitions, num_partitions)]
+    start, order = group_parts(F.reshape(partitions, (-1,)), num_partitions)
     rows = F.index_select(F.reshape(data, (-1, *data.shape[k:])), 0, order)
     bounds = start.tolist()
     return [rows[bounds[i] : bounds[i + 1]] for i in range(num_partitions)]
+
+
+def rows_of_parts(partitions, count: int) -> list:
+    """Numbers of the rows that go to each part, in order: dynamic_partition of 0, 1, 2, ..."""
+    if isinstance(partitions, Value):
+        return _graph("dynamic_partition", partitions).rows_of_parts(partitions, count)
+    start, order = group_parts(F.reshape(partitions, (-1,)), count)
+    bounds = start.tolist()
+    return [order[bounds[i] : bounds[i + 1]] for i in range(count)]
 
 
 @public
@@ -54,11 +68,35 @@ def dynamic_stitch(indices, data):
                 f"indices are {tuple(index.shape)} and their data {tuple(rows.shape)}, which must begin so",
             )
     rest = data[0].shape[indices[0].ndim :]
+    for k, (index, rows) in enumerate(zip(indices, data, strict=True)):
+        if rows.shape[index.ndim :] != rest:
+            here = tuple(rows.shape[index.ndim :])
+            raise ShapeError("dynamic_stitch", f"rows of data[{k}] are {here}, and those of data[0] are {tuple(rest)}")
+    symbolic = next((i for i in indices if isinstance(i, Value)), None)
+    if symbolic is not None:
+        nothing = F.full((1, *rest), 0, dtype=data[0].dtype)
+        rows = F.concat([*(F.reshape(d, (-1, *rest)) for d in data), nothing], 0)
+        return F.index_select(rows, 0, _graph("dynamic_stitch", symbolic).rows_in_order(indices))
     place = F.concat([F.reshape(F.astype(i, dtypes.int64), (-1,)) for i in indices], 0)
     rows = F.concat([F.reshape(d, (-1, *rest)) for d in data], 0)
-    size = int(F.amax(place)) + 1 if place.shape[0] else 0
+    size = 0
+    if place.shape[0]:
+        least, most = F.amin(place), F.amax(place)
+        if int(least) < 0:
+            raise IndexRangeError(
+                "dynamic_stitch", f"index {int(least)} is negative; indices are numbers of rows, from 0 on"
+            )
+        size = int(most) + 1
     return F.index_copy(F.full((size, *rest), 0, dtype=rows.dtype, device=rows.device), 0, place, rows)
 
 
+def _graph(op: str, value: Value):
+    """The deferred graph of a value, which can have sizes that depend on values."""
+    graph = getattr(value.node, "graph", None)
+    if not hasattr(graph, "rows_of_parts"):
+        raise UnsupportedError(op, "how many rows there are depends on values, which this graph does not have")
+    return graph
+
+
 def _tensor(x):
-    return x if isinstance(x, _runtime.Tensor) else as_tensor("dynamic_stitch", "data", x)
+    return x if isinstance(x, (_runtime.Tensor, Value)) else as_tensor("dynamic_stitch", "data", x)

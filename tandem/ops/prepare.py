@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import tandem.ops as F
 from tandem import dtypes, promotion
-from tandem.errors import AxisError, DTypeError, ShapeError, ValueRangeError
+from tandem.errors import AxisError, DTypeError, IntegerRangeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, Sym, product
 from tandem.ops.define import tracing
 
+_WIDER = (dtypes.int16, dtypes.int32, dtypes.int64, dtypes.uint64)
 _NUMBER_KINDS = {bool: "bool", int: "int", float: "float", complex: "complex"}
 
 
@@ -52,8 +55,12 @@ def promoted(strong: dtypes.DType | None, single: dtypes.DType | None) -> dtypes
     """The type of tensors with axes and of tensors without them, together: Note [Tensors without axes] in promotion.py."""
     if strong is None or single is None or single is strong:
         return single if strong is None else strong
-    axes_first = tracing.axes_first if tracing.axes_first is not None else promotion.axes_first()
-    return (dtypes.promote_single if axes_first else dtypes.promote)(strong, single)
+    return (dtypes.promote_single if follows_pytorch() else dtypes.promote)(strong, single)
+
+
+def follows_pytorch() -> bool:
+    """Whether the call that is being computed or traced is of a program that follows PyTorch."""
+    return tracing.axes_first if tracing.axes_first is not None else promotion.axes_first()
 
 
 def result_dtype(*operands) -> dtypes.DType:
@@ -87,7 +94,36 @@ def assigned(op: str, x, dtype: dtypes.DType) -> Value:
     """x as it is written into elements of dtype: a complex number does not lose its imaginary part there."""
     if not dtype.is_complex and (weak_kind(x) == "complex" or (isinstance(x, Value) and x.dtype.is_complex)):
         raise DTypeError(op, f"a complex value cannot go into {dtype}", fix="use a complex tensor, or value.real")
+    if isinstance(x, (int, float)):
+        require_fit(op, "value", x, dtype)
     return as_dtype_value(x, dtype)
+
+
+def require_fit(op: str, parameter: str, number, dtype: dtypes.DType):
+    """A number is written into elements of dtype: where they are integers, it must be one of theirs.
+
+    Negative integers wrap in unsigned types, as in PyTorch. Numbers of calls are looked at when arguments are bound, by this rule.
+    """
+    if not dtype.is_integer or not isinstance(number, (int, float)):
+        return
+    low, high = integer_range(dtype)
+    low = -high if dtype.kind == "uint" and isinstance(number, int) else low
+    if not (math.isfinite(number) and low <= int(number) <= high):
+        raise does_not_fit(op, parameter, number, dtype)
+
+
+def does_not_fit(op: str, parameter: str, number, dtype) -> IntegerRangeError:
+    return IntegerRangeError(
+        op, f"{parameter} is {number}, which does not fit {dtype}", fix=f"convert the tensor to {_room_for(number)}"
+    )
+
+
+def _room_for(number) -> str:
+    """The types that have room for a number, in words."""
+    if isinstance(number, int):
+        found = next((t for t in _WIDER if integer_range(t)[0] <= number <= integer_range(t)[1]), None)
+        return f"td.{found} or a float type" if found else "a float type"
+    return "a float type"
 
 
 def promote(*operands) -> tuple[Value, ...]:
@@ -99,6 +135,14 @@ def promote_float(*operands) -> tuple[Value, ...]:
     """promote for functions of floats: integers become the default float, Python numbers at once, whatever they meet."""
     dtype = result_dtype(*operands)
     dtype = dtype if dtype.is_inexact else dtypes.default_float()
+    return tuple(as_dtype_value(x, dtype) for x in operands)
+
+
+def promote_to_compare(*operands) -> tuple[Value, ...]:
+    """promote for comparisons, in which a Python integer counts with its own value, also where a type has no room for it."""
+    dtype = result_dtype(*operands)
+    if dtype.is_integer and dtype is not dtypes.uint64 and any(weak_kind(x) == "int" for x in operands):
+        dtype = dtypes.int64
     return tuple(as_dtype_value(x, dtype) for x in operands)
 
 

@@ -26,6 +26,7 @@ from tandem.ops.prepare import (
     constant,
     full_expand,
     promote,
+    require_fit,
     show,
     show_shape,
     to_float,
@@ -191,6 +192,8 @@ def randint(low=None, high=None, size=None, *, dtype=None, device=None, requires
         size = ()
     if not low < high:
         raise ValueRangeError("randint", f"there are no integers from {low} up to, not including, {high}")
+    if dtype is not None:
+        _require_bounds("randint", low, high, dtype)
     with placed(device):
         made = _randint(low, high, size, dtype or dtypes.int64, generator)
     return finish(made, device, requires_grad)
@@ -293,7 +296,16 @@ def randint_like(
     tensor([3., 3.])
     """
     low, high = (0, low if high is None else high) if high is None or low is None else (low, high)
+    _require_bounds("randint_like", low, high, dtype or x.dtype)
     return finish(_randint_like(x, low, high, dtype, generator), device, requires_grad)
+
+
+def _require_bounds(op: str, low, high, dtype):
+    """Both ends of what is drawn fit the type."""
+    dtype = dtypes.as_dtype(dtype)
+    require_fit(op, "low", low, dtype)
+    if isinstance(high, int):
+        require_fit(op, "high - 1", high - 1, dtype)
 
 
 @op
@@ -407,6 +419,7 @@ def random_(x, *bounds, generator=None, **named):
         high = 2 ** digits[x.dtype] + 1 if x.dtype in digits else min(2**bits, 2**63 - 1)
     if not low < high:
         raise ValueRangeError("random_", f"from is {low} and to {high}; from must be smaller")
+    _require_bounds("random_", low, high, x.dtype)
     return _integers_into(x, low, high, generator=generator)
 
 
@@ -438,7 +451,7 @@ def multinomial(x: Tensor, num_samples: Int, replacement=False, *, generator: Ge
     x = cast(x, wide)
     lead, size = x.shape[:-1], x.shape[-1]
     if size == 0:
-        raise ShapeError("multinomial", f"x is {show_shape(x.shape)}; there is nothing to draw from")
+        raise ShapeError("multinomial", f"x is {show_shape(x.shape)}; there is nothing to sample from")
     faults = _weight_faults(x)
     if replacement:
         sums = F.cumsum(x, -1)

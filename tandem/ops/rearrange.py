@@ -12,7 +12,7 @@ from tandem.ops.create import on_device
 from tandem.ops.define import LibraryOp, alias, as_tensor, method, op, public, register
 from tandem.ops.join import Concat, at_least
 from tandem.ops.movement import Embed, Expand, Permute, Reshape, permute, resolve_shape, take_slice, transpose
-from tandem.ops.prepare import as_dtype_value, constant, full_expand, normalize_axis, show, show_shape
+from tandem.ops.prepare import assigned, constant, full_expand, normalize_axis, show, show_shape
 
 # -- axes
 
@@ -399,7 +399,7 @@ def _both(width) -> tuple:
 
 
 @op(name="pad", hidden=True)
-def _pad(x: Tensor, pad: Ints, mode, value: Tensor | None):
+def _pad(x: Tensor, pad: Ints, mode, value: Written | None):
     pads = (pad,) if not isinstance(pad, (tuple, list)) else tuple(pad)
     if len(pads) % 2 or len(pads) > 2 * x.ndim:
         raise ShapeError(
@@ -455,10 +455,14 @@ def _pad_constant(x: Value, widths: dict, value) -> Value:
     if value is None:
         return embed(inner)
     inside = embed(full_expand(constant(True, dtypes.bool_), inner.shape))
-    return F.Where()(inside, embed(inner), as_dtype_value(value, x.dtype))
+    return F.Where()(inside, embed(inner), assigned("pad", value, x.dtype))
 
 
 def _pad_axis(x: Value, axis: int, before: Dim, after: Dim, mode: str) -> Value:
+    if mode in ("replicate", "reflect") and ((before < 0 and after > 0) or (before > 0 and after < 0)):
+        # What one end adds is of the whole tensor: the other may take all of it away.
+        x = _pad_axis(x, axis, before if before > 0 else 0, after if after > 0 else 0, mode)
+        return _crop(x, axis, before if before < 0 else 0, after if after < 0 else 0)[0]
     x, before, after = _crop(x, axis, before, after)
     n = x.shape[axis]
     limit = {"reflect": n - 1, "symmetric": n, "circular": n, "replicate": None}[mode]

@@ -31,7 +31,7 @@ class Recurrence(LibraryOp):
     order: tuple
     reverse: bool
     ends: bool
-    takes = "f32[t,n,q] f32[d,n,h] f32[d,g,h] ?..."
+    takes = "f32[t,n,q] f32[d,n,h] f32[d,g,h] ?[*]..."
 
     def infer(self, gates: Type, h: Type, w: Type, *rest: Type):
         hidden = gates.with_shape((gates.shape[0], *h.shape))

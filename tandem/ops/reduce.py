@@ -12,7 +12,16 @@ from tandem.graph.symbolic import product
 from tandem.ops import rules
 from tandem.ops.define import Op, method, op, public, register
 from tandem.ops.precision import widen
-from tandem.ops.prepare import cast, constant, full_expand, normalize_axes, normalize_axis, show_shape, to_float
+from tandem.ops.prepare import (
+    cast,
+    constant,
+    follows_pytorch,
+    full_expand,
+    normalize_axes,
+    normalize_axis,
+    show_shape,
+    to_float,
+)
 
 
 @register
@@ -113,14 +122,16 @@ def reduce(x: Value, kind: str, axes: tuple[int, ...], keepdims: bool, dtype=Non
 
 
 def sum_dtype(dtype: dtypes.DType) -> dtypes.DType:
-    """Small integers and booleans add up in 64 bits."""
+    """Small integers and booleans add up in 64 bits: unsigned ones in uint64 by the standard, in int64 as PyTorch has it."""
     if dtype.kind in ("bool", "int"):
         return dtypes.int64
-    return dtypes.uint64 if dtype.kind == "uint" else dtype
+    if dtype.kind != "uint" or dtype is dtypes.uint64:
+        return dtype
+    return dtypes.int64 if follows_pytorch() else dtypes.uint64
 
 
 @op(name="sum")
-def sum_(x: Tensor, axis=None, keepdims=False, *, dtype=None):
+def sum_(x: Tensor, axis: Axes = None, keepdims=False, *, dtype=None):
     """Sum over axes (all by default). Integers add up in 64 bits.
 
     x: (*s) -> (*s without axes)
@@ -137,7 +148,7 @@ def sum_(x: Tensor, axis=None, keepdims=False, *, dtype=None):
 
 
 @op
-def mean(x: Tensor, axis=None, keepdims=False, *, dtype=None):
+def mean(x: Tensor, axis: Axes = None, keepdims=False, *, dtype=None):
     """Arithmetic mean over axes (all by default).
 
     >>> td.mean(td.tensor([1.0, 2.0, 6.0]))
@@ -172,7 +183,7 @@ def _extremum(name: str, kind: str, x: Value, axis, keepdims: bool) -> Value:
 
 
 @op
-def amax(x: Tensor, axis=None, keepdims=False):
+def amax(x: Tensor, axis: Axes = None, keepdims=False):
     """Largest element over axes (all by default); NaN wins. The gradient is shared equally among ties.
 
     >>> td.amax(td.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=1)
@@ -182,7 +193,7 @@ def amax(x: Tensor, axis=None, keepdims=False):
 
 
 @op
-def amin(x: Tensor, axis=None, keepdims=False):
+def amin(x: Tensor, axis: Axes = None, keepdims=False):
     """Smallest element over axes (all by default); NaN wins. The gradient is shared equally among ties.
 
     >>> td.amin(td.tensor([[1.0, 5.0], [7.0, 2.0]]), axis=1)
@@ -265,7 +276,7 @@ def all_(x: Tensor, axis=None, keepdims=False):
 
 
 @op
-def count_nonzero(x: Tensor, axis=None, keepdims=False):
+def count_nonzero(x: Tensor, axis: Axes = None, keepdims=False):
     """How many elements over axes (all by default) are not zero.
 
     >>> td.count_nonzero(td.tensor([[0, 5], [7, 2]]), axis=1)
@@ -275,7 +286,7 @@ def count_nonzero(x: Tensor, axis=None, keepdims=False):
 
 
 @op
-def nansum(x: Tensor, axis=None, keepdims=False, *, dtype=None):
+def nansum(x: Tensor, axis: Axes = None, keepdims=False, *, dtype=None):
     """Sum over axes (all by default), where NaN counts as 0.
 
     >>> td.nansum(td.tensor([1.0, float("nan"), 2.0]))
@@ -285,7 +296,7 @@ def nansum(x: Tensor, axis=None, keepdims=False, *, dtype=None):
 
 
 @op
-def nanmean(x: Tensor, axis=None, keepdims=False, *, dtype=None):
+def nanmean(x: Tensor, axis: Axes = None, keepdims=False, *, dtype=None):
     """Mean over axes (all by default) of the elements that are not NaN.
 
     >>> td.nanmean(td.tensor([1.0, float("nan"), 2.0]))

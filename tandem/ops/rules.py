@@ -3,7 +3,8 @@
 Functions that users call check their arguments, and primitives rely on it. A file holds primitives. Each of them says next to its
 declaration what it takes:
 
-    takes = "T[*b,m,k] T[*b,k,n] T[n]?"     types of its operands: one name, one size; *b is any number of sizes
+    takes = "T[*b,m,k] T[*b,k,n] T[n]?"     types of its operands: one name, one size; *b is any number of sizes,
+                                            * any number of any
     rule(*types)                            raises unless attributes and operands fit, where `takes` does not say it all
     bounds(*types)                          operands that hold positions, which must be below a bound
 
@@ -297,7 +298,7 @@ def _are_sizes(inner: tuple[str, ...], shape: tuple, known: dict) -> bool:
     if star is not None:
         after = len(inner) - star - 1
         many = shape[star : len(shape) - after]
-        before = known.setdefault(inner[star], many)
+        before = many if inner[star] == "*" else known.setdefault(inner[star], many)
         if len(before) != len(many) or any(a != b for a, b in zip(before, many, strict=True)):
             return False
         inner, shape = inner[:star] + inner[star + 1 :], shape[:star] + shape[len(shape) - after :]

@@ -68,7 +68,7 @@ def _prepared(name: str, x: Value, axis: int, index: Value, source) -> tuple[Val
 
 
 @op
-def scatter(x: Tensor, axis, index: Tensor, source: Tensor, *, reduce=None):
+def scatter(x: Tensor, axis, index: Tensor, source: Written, *, reduce=None):
     """x with x[index[i, j], j] = source[i, j] for axis 0, and so on; source may be a number. Of several for one place the last
     counts; reduce "add" or "multiply" combines them, and what was there, instead.
 
@@ -185,7 +185,7 @@ def index_copy(x: Tensor, axis, index: Tensor, source: Tensor):
 
 
 @op
-def index_fill(x: Tensor, axis, index: Tensor, value: Tensor):
+def index_fill(x: Tensor, axis, index: Tensor, value: Written):
     """x with one value in the slices that a 1-d index names along axis.
 
     >>> td.index_fill(td.zeros(3), 0, td.tensor([2, 0]), 7)
@@ -238,7 +238,7 @@ def index_put_(x: Tensor, indices, values, accumulate=False):
 
 
 @op
-def put(x: Tensor, index: Tensor, source: Tensor, accumulate=False):
+def put(x: Tensor, index: Tensor, source: Written, accumulate=False):
     """x with source put (or added) at positions that count x flat, in row-major order.
 
     >>> td.put(td.zeros((2, 2)), td.tensor([3, 0]), td.tensor([5.0, 6.0]))

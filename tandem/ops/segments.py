@@ -20,7 +20,7 @@ def _prepared(name: str, x: Value, segment: Value, count):
             name,
             f"x is {show_shape(x.shape)} and segment is {show_shape(segment.shape)}; there must be a number for every row of x",
         )
-    return checked(segment, count, 0, name)
+    return checked(segment, count, 0, name, negative=False)
 
 
 def _sizes(x: Value, segment: Value, count, dtype):
@@ -34,7 +34,7 @@ def segment_sum(x: Tensor, segment: Tensor, num_segments: Int):
     """Sums of the rows of x that have the same segment; 0 where there are none. Rows are added in order, whatever the number of
     threads.
 
-    x: (n, *r), segment: (n) of integers below num_segments -> (num_segments, *r)
+    x: (n, *r), segment: (n) of integers from 0 to num_segments - 1 -> (num_segments, *r)
 
     >>> td.segment_sum(td.tensor([1.0, 2.0, 3.0]), td.tensor([1, 0, 1]), 3)
     tensor([2., 4., 0.])
@@ -100,7 +100,7 @@ def segment_prod(x: Tensor, segment: Tensor, num_segments: Int):
 def segment_softmax(x: Tensor, segment: Tensor, num_segments: Int):
     """Softmax over the rows of x that have the same segment.
 
-    x: (n, *r), segment: (n) of integers below num_segments -> (n, *r)
+    x: (n, *r), segment: (n) of integers from 0 to num_segments - 1 -> (n, *r)
 
     >>> td.segment_softmax(td.tensor([1.0, 5.0, 1.0]), td.tensor([1, 0, 1]), 2)
     tensor([0.5000, 1.0000, 0.5000])

@@ -10,8 +10,9 @@ from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
 from tandem.ops import rules
 from tandem.ops.define import LibraryOp, method, op, public, register
+from tandem.ops.movement import take_slice
 from tandem.ops.prepare import constant, normalize_axis, promote, show, show_shape
-from tandem.ops.reduce import at_positions
+from tandem.ops.reduce import at_positions, reduce
 
 
 class _Ordering(LibraryOp):
@@ -116,11 +117,13 @@ class Select(LibraryOp):
 
     def composed(self, x):
         order = Sort(self.axis, False)(x)[1]
-        index = F.slice_axis(order, self.axis, self.k, 1)
+        index = take_slice(order, {self.axis: (self.k, 1, 1)})
         if not self.nan_wins or not x.dtype.is_floating:
             return index
         odd = F.isnan(x)
-        return F.where(F.any(odd, self.axis, True), F.argmax(F.astype(odd, dtypes.uint8), self.axis, True), index)
+        return F.where(
+            F.any(odd, self.axis, True), reduce(F.astype(odd, dtypes.uint8), "argmax", (self.axis,), True), index
+        )
 
 
 class Ordered(NamedTuple):

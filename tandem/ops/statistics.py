@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 
 import tandem.ops as F
-from tandem import dtypes
+from tandem import dtypes, promotion
 from tandem.errors import ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import product
+from tandem.ops.arithmetic import Cast
 from tandem.ops.complexes import imag_of, real_of
 from tandem.ops.define import method, op
-from tandem.ops.precision import in_float32, widen
+from tandem.ops.precision import NARROW, in_float32, widen
 from tandem.ops.prepare import cast, constant, normalize_axes, normalize_axis, to_float
 from tandem.ops.reduce import reduce
+
+
+def _comes_from_16_bits(x: Value) -> bool:
+    return isinstance(x.op, Cast) and x.node.inputs[0].dtype in NARROW
 
 
 def _moments(name: str, x, axis, correction, unbiased, keepdims: bool, default: int = 0):
@@ -32,7 +37,9 @@ def _moments(name: str, x, axis, correction, unbiased, keepdims: bool, default: 
         return v_re + v_im, F.complex(re, im)
     axes = normalize_axes(name, axis, x.ndim)
     mean = F.mean(x, axes, keepdims=True)
-    distance = x - mean
+    # Distances and squares in float64, too: over a few elements their rounding would be most of the error.
+    wide = x.dtype if _comes_from_16_bits(x) else dtypes.float64
+    distance = cast(x, wide) - cast(mean, wide)
     count = constant(product(x.shape[a] for a in axes), dtypes.float64)
     if correction:
         count = F.maximum(count - correction, 0)
@@ -43,7 +50,7 @@ def _moments(name: str, x, axis, correction, unbiased, keepdims: bool, default: 
 
 @op
 @in_float32
-def var(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
+def var(x: Tensor, axis: Axes = None, unbiased=None, keepdims=False, *, correction=None):
     """Variance over axes (all by default): squared distances from the mean, added up and divided by their number less correction.
 
     The correction is 0 unless given, as in NumPy and the Array API. The method x.var() is PyTorch's, where it is 1.
@@ -64,7 +71,7 @@ def _root(x):
 
 @op
 @in_float32
-def std(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
+def std(x: Tensor, axis: Axes = None, unbiased=None, keepdims=False, *, correction=None):
     """Standard deviation: the square root of the variance. See var for the correction.
 
     >>> td.std(td.tensor([1.0, 2.0, 3.0, 4.0]))
@@ -75,7 +82,7 @@ def std(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None)
 
 @op
 @in_float32
-def var_mean(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
+def var_mean(x: Tensor, axis: Axes = None, unbiased=None, keepdims=False, *, correction=None):
     """(variance, mean) over axes, in one go. As PyTorch has it: the correction is 1 unless given.
 
     >>> td.var_mean(td.tensor([1.0, 3.0]))
@@ -86,7 +93,7 @@ def var_mean(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=
 
 @op
 @in_float32
-def std_mean(x: Tensor, axis=None, unbiased=None, keepdims=False, *, correction=None):
+def std_mean(x: Tensor, axis: Axes = None, unbiased=None, keepdims=False, *, correction=None):
     """(standard deviation, mean) over axes, in one go. As PyTorch has it: the correction is 1 unless given.
 
     >>> td.std_mean(td.tensor([1.0, 3.0]), correction=0)
@@ -104,7 +111,10 @@ def _as_pytorch(function):
             axis, unbiased = None, axis
         if correction is None and unbiased is None:
             correction = 1
-        return function(x, axis if dim is None else dim, unbiased, bool(keepdims or keepdim), correction=correction)
+        axis = axis if dim is None else dim
+        if isinstance(axis, (tuple, list)) and not axis and promotion.axes_first():
+            axis = None
+        return function(x, axis, unbiased, bool(keepdims or keepdim), correction=correction)
 
     summary.__name__ = summary.__qualname__ = function.__name__
     summary.__doc__ = f"td.{function.__name__} with a correction of 1 unless given, as in PyTorch."
@@ -117,7 +127,7 @@ _as_pytorch(std)
 
 @op
 @in_float32
-def logsumexp(x: Tensor, axis=None, keepdims=False):
+def logsumexp(x: Tensor, axis: Axes = None, keepdims=False):
     """log of the sum of exp over axes (all by default), without overflow.
 
     >>> td.logsumexp(td.tensor([1000.0, 1000.0]))
@@ -134,7 +144,7 @@ def logsumexp(x: Tensor, axis=None, keepdims=False):
 
 
 @op
-def vector_norm(x: Tensor, ord=2, axis=None, keepdims=False, *, dtype=None):
+def vector_norm(x: Tensor, ord=2, axis: Axes = None, keepdims=False, *, dtype=None):
     """(sum of |x| ** ord) ** (1 / ord) over axes (all by default); ord may be infinite (the largest |x|), -inf (the smallest) or 0
     (how many are not zero). The gradient at a zero vector is 0.
 
@@ -174,7 +184,7 @@ def _vector_norm(x: Value, ord, axis, keepdims: bool) -> Value:
 
 
 @op
-def norm(x: Tensor, p="fro", axis=None, keepdims=False, *, dtype=None):
+def norm(x: Tensor, p="fro", axis: Axes = None, keepdims=False, *, dtype=None):
     """Norm of the elements over axes (all by default) as one vector; p is a number, infinite, or "fro", which is 2.
 
     >>> td.norm(td.tensor([[3.0, 0.0], [0.0, 4.0]]))

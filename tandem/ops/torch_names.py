@@ -49,7 +49,7 @@ def t(x: Tensor):
 
 
 @op
-def fill(x: Tensor, value: Tensor):
+def fill(x: Tensor, value: Written):
     """A tensor of the shape and dtype of x with one value everywhere.
 
     >>> td.fill(td.zeros(2), 3)
@@ -293,12 +293,16 @@ def typename(obj) -> str:
 
 @public
 def to_dlpack(x: Tensor):
-    """A DLPack capsule on the memory of x. Other libraries take x itself too: torch.from_dlpack(x).
+    """A DLPack capsule on the memory of x, which can be taken once; of read-only memory one of DLPack 1.0, which says so. Other
+    libraries take x itself too: torch.from_dlpack(x).
 
     >>> type(td.to_dlpack(td.zeros(1))).__name__
     'PyCapsule'
     """
-    return x.__dlpack__()
+    try:
+        return x.__dlpack__()
+    except BufferError:
+        return x.__dlpack__(max_version=(1, 0))
 
 
 @public

@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.dtypes import part_dtype
 from tandem.ops.complexes import imag_of, real_of
-from tandem.ops.define import Elementwise, alias, ends_inplace, inplace, op, register
+from tandem.ops.define import Elementwise, alias, ends_inplace, inplace, method, op, register
 from tandem.ops.prepare import as_value, cast, constant, to_float
 
 LN2 = math.log(2)
@@ -358,6 +358,20 @@ def sign(x: Tensor):
     tensor([-1.,  0.,  1.])
     """
     return Sign()(as_value(x))
+
+
+def _sign_of_nan(name: str):
+    def sign(x):
+        made = F.sign(x)
+        return F.where(F.isnan(x), 0, made) if x.dtype.is_floating else made
+
+    sign.__name__ = sign.__qualname__ = name
+    sign.__doc__ = "td.sign, but 0 for NaN, as in PyTorch."
+    method(sign)
+
+
+for _name in ("sign", "sgn"):
+    _sign_of_nan(_name)
 
 
 @op

@@ -195,6 +195,19 @@ def _strided(x, size, stride, offset: int):
     return made
 
 
+def _gather_windows(x: Value, axis, windows, size, step):
+    if x.ndim == 0:
+        return F.reshape(x, (size,))
+    at = F.Iota((windows, size), 0, dtypes.int64)() * step + F.Iota((windows, size), 1, dtypes.int64)()
+    return F.moveaxis(F.gather_at(x, [at], (axis,)), axis + 1, -1)
+
+
+@op(internal=True)
+def gather_windows(x: Tensor, axis, windows: Int, size, step):
+    """A copy of windows of x that overlap, which nobody can write to."""
+    return _gather_windows(x, axis, windows, size, step)
+
+
 def _gather_strided(x: Value, size, stride, offset):
     """as_strided of a symbolic value, which counts as row-major."""
     position = F.full(size, offset, dtype=dtypes.int64)
@@ -220,14 +233,20 @@ def unfold(x: Tensor, axis, size, step):
         raise ShapeError("unfold", f"windows of {show(size)} elements do not fit axis {axis} of size {show(n)}")
     if step <= 0:
         raise ValueRangeError("unfold", f"step is {show(step)}; it must be at least 1")
+    windows = (n - size) // step + 1
     if isinstance(x, Value):
-        if x.ndim == 0:
-            return F.reshape(x, (size,))
-        windows = (n - size) // step + 1
-        at = F.Iota((windows, size), 0, dtypes.int64)() * step + F.Iota((windows, size), 1, dtypes.int64)()
-        return F.moveaxis(F.gather_at(x, [at], (axis,)), axis + 1, -1)
+        return _gather_windows(x, axis, windows, size, step)
     if x.ndim == 0:
         return _strided(x, (size,), (1,), x.storage_offset())
-    shape = (*x.shape[:axis], (n - size) // step + 1, *x.shape[axis + 1 :], size)
+    if _runtime.pending(x):  # it has no memory yet, and need not get any
+        if step < size or size == 0:
+            return gather_windows(x, axis, windows, size, step)
+        if windows * step <= n:
+            return (
+                F.moveaxis(x, axis, -1)[..., : windows * step]
+                .unflatten(-1, (windows, step))[..., :size]
+                .movedim(-2, axis)
+            )
+    shape = (*x.shape[:axis], windows, *x.shape[axis + 1 :], size)
     strides = (*x.strides[:axis], x.strides[axis] * step, *x.strides[axis + 1 :], x.strides[axis])
     return _strided(x, shape, strides, x.storage_offset())

@@ -27,10 +27,12 @@ import math
 from tandem import dtypes
 from tandem.graph.ir import Graph, Node, Value, current_builder
 from tandem.graph.symbolic import hint
+from tandem.ops.conv import ConvBackwardData, ConvBackwardWeight, ConvForward
+from tandem.ops.conv_fused import ConvFused
 from tandem.ops.define import Elementwise
 from tandem.ops.join import Concat
 from tandem.ops.memory_format import Arrange
-from tandem.ops.movement import Expand, Permute, Reshape, Slice
+from tandem.ops.movement import Embed, Expand, Permute, Reshape, Slice
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
 
@@ -105,7 +107,7 @@ def channels_last(graph: Graph) -> Graph:
 
 def _is_convolution(node: Node) -> bool:
     return (
-        node.op.name in ("conv_forward", "conv_fused")
+        isinstance(node.op, (ConvForward, ConvFused))
         and node.inputs[0].ndim == 4
         and node.inputs[0].dtype is dtypes.float32
     )
@@ -113,7 +115,7 @@ def _is_convolution(node: Node) -> bool:
 
 def _follows(node: Node, inputs, last: set[Value]) -> bool:
     """Whether a node's results lie as images with channels last do because one of its inputs does."""
-    if isinstance(node.op, Elementwise):
+    if isinstance(node.op, (Elementwise, Embed)):  # what is padded lies as it did
         return node.outputs[0].ndim == 4 and any(v in last for v in inputs)
     return node.op.name in _POOLS and inputs[0] in last
 
@@ -122,9 +124,9 @@ def _gain(graph: Graph) -> float:
     """About how many nanoseconds it saves, less what must be saved for it to be worthwhile."""
     if not any(_is_convolution(node) for node in graph.nodes):
         return 0
-    if any(node.op.name == "conv_fused" and _is_convolution(node) for node in graph.nodes):
+    if any(isinstance(node.op, ConvFused) and _is_convolution(node) for node in graph.nodes):
         return math.inf  # weights are packed, and residuals lie as results do
-    if any(node.op.name in ("conv_backward_data", "conv_backward_weight") for node in graph.nodes):
+    if any(isinstance(node.op, (ConvBackwardData, ConvBackwardWeight)) for node in graph.nodes):
         return 0
     last: set[Value] = set()
     arranged: set[Value] = set()

@@ -49,7 +49,7 @@ def common_subexpressions(graph: Graph) -> Graph:
 
 
 def _has_any(graph: Graph) -> bool:
-    """Whether something is computed twice as it stands; looking takes a part of the time of making the graph anew."""
+    """Whether something is computed twice as it stands; looking takes a part of the time of making another graph."""
     seen = set()
     for node in graph.nodes:
         op = node.op

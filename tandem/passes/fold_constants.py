@@ -12,6 +12,7 @@ import struct
 import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Graph, Value
+from tandem.ops.create import Constant, Size
 from tandem.ops.define import Elementwise
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
@@ -29,14 +30,14 @@ _STILL = {"constant", *_MOVED}
 
 def _visit(node, inputs):
     op = node.op
-    if op.name == "size" and type(op.value) is int:
+    if isinstance(op, Size) and type(op.value) is int:
         return _constant(op.value, op.dtype)
     if not isinstance(op, Elementwise):
         return None
     if not any([v.op.name in _STILL for v in inputs]):  # noqa: C419
         return None
     inputs = tuple(_scalar(v, node.outputs[0], inputs) for v in inputs)
-    if all(v.op.name == "constant" for v in inputs) and node.outputs[0].ndim == 0:
+    if all(isinstance(v.op, Constant) for v in inputs) and node.outputs[0].ndim == 0:
         folded = evaluate(op, [v.op.value for v in inputs], [v.dtype for v in inputs], node.outputs[0].dtype)
         if folded is not None:
             return _constant(folded, node.outputs[0].dtype)
@@ -48,7 +49,7 @@ def _scalar(value: Value, out: Value, inputs) -> Value:
     bare = value
     while bare.op.name in _MOVED:
         bare = bare.node.inputs[0]
-    if bare is value or bare.op.name != "constant":
+    if bare is value or not isinstance(bare.op, Constant):
         return value
     return bare if any(v is not value and same(v.shape, out.shape) and not _spread(v) for v in inputs) else value
 
@@ -56,7 +57,7 @@ def _scalar(value: Value, out: Value, inputs) -> Value:
 def _spread(value: Value) -> bool:
     while value.op.name in _MOVED:
         value = value.node.inputs[0]
-    return value.op.name == "constant"
+    return isinstance(value.op, Constant)
 
 
 def _constant(number, dtype: dtypes.DType) -> Value:

@@ -20,7 +20,10 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.graph.ir import Graph, Node, Value
 from tandem.graph.symbolic import hint
+from tandem.ops.arithmetic import Mul
+from tandem.ops.conv import ConvForward
 from tandem.ops.define import Elementwise
+from tandem.ops.movement import Expand, Reshape
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild, use_counts
 from tandem.passes.simplify import same
@@ -61,7 +64,7 @@ def _chains(graph: Graph, everywhere: bool) -> dict[Node, list[Node]]:
             readers.setdefault(v, []).append(node)
     found: dict[Node, list[Node]] = {}
     for node in graph.nodes:
-        if node.op.name != "conv_forward" or node.control:
+        if not isinstance(node.op, ConvForward) or node.control:
             continue
         chain, value = [node], node.outputs[0]
         scaled = False
@@ -69,7 +72,7 @@ def _chains(graph: Graph, everywhere: bool) -> dict[Node, list[Node]]:
             user = readers[value][0]
             if user.op.name not in _STEPS or user.control or _operand(user, value) is None:
                 break
-            scaled = scaled or user.op.name == "mul"
+            scaled = scaled or isinstance(user.op, Mul)
             chain.append(user)
             value = user.outputs[0]
         followed = any(isinstance(n.op, (Elementwise, F.Reduce)) for n in readers.get(value, ()))
@@ -92,12 +95,12 @@ def per_channel(value: Value) -> Value | None:
     """What `value`, (N, C, ...), spreads over batch and positions: C numbers on the only axis or on axis 1, or one number."""
     if not value.shape:
         return value
-    if value.op.name != "expand":
+    if not isinstance(value.op, Expand):
         return None
     source = value.node.inputs[0]
     if any(not isinstance(n, int) or n != 1 for axis, n in enumerate(source.shape) if axis != 1) or source.ndim < 2:
         return None
-    if source.op.name == "reshape":
+    if isinstance(source.op, Reshape):
         inner = source.node.inputs[0]
         if inner.ndim == 1 and same(inner.shape[0], source.shape[1]):
             return inner

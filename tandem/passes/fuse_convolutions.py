@@ -15,7 +15,11 @@ from typing import NamedTuple
 import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Graph, Node, Value
+from tandem.ops.arithmetic import Add
+from tandem.ops.conv import ConvForward
 from tandem.ops.conv_fused import ConvFused
+from tandem.ops.create import Constant
+from tandem.ops.movement import Expand
 from tandem.passes.activations import activations
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
@@ -45,7 +49,7 @@ def fuse_convolutions(graph: Graph) -> Graph:
             forms.setdefault(form[0], []).append((node, *form[1:]))
     ends: dict[Node, _Fused] = {}
     for node in graph.nodes:
-        if node.op.name == "conv_forward" and not node.control and node.outputs[0].dtype is dtypes.float32:
+        if isinstance(node.op, ConvForward) and not node.control and node.outputs[0].dtype is dtypes.float32:
             end, found = _fused(node, readers, forms, ends)
             ends[end] = found
     gone = {n for f in ends.values() for n in f.inside}
@@ -73,12 +77,18 @@ def _fused(conv: Node, readers, forms, ends: dict) -> tuple[Node, _Fused]:
     """The last node that goes into the convolution, and all that does."""
     value, inside, residual = conv.outputs[0], {conv}, None
     only = readers.get(value, [None])
-    if len(only) == 1 and only[0] is not None and only[0].op.name == "add" and value.ndim == 4 and not only[0].control:
+    if (
+        len(only) == 1
+        and only[0] is not None
+        and isinstance(only[0].op, Add)
+        and value.ndim == 4
+        and not only[0].control
+    ):
         if any(only[0] in f.inside for f in ends.values()):  # it went into the other operand's convolution
             return conv, _Fused(conv, inside, None, "none", 0.0, 0.0)
         a, b = only[0].inputs
         other = b if a is value else a
-        if a is not b and tuple(other.shape) == tuple(value.shape) and other.op.name not in ("expand", "constant"):
+        if a is not b and tuple(other.shape) == tuple(value.shape) and not isinstance(other.op, (Expand, Constant)):
             value, residual = only[0].outputs[0], other
             inside.add(only[0])
     for end, name, alpha, beta in reversed(forms.get(value, ())):  # the longest one first

@@ -21,7 +21,8 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.graph.ir import Graph, Node, Value
 from tandem.graph.symbolic import hint
-from tandem.ops.movement import root
+from tandem.ops.matmul import Matmul
+from tandem.ops.movement import Permute, Slice, root
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
 from tandem.passes.simplify import concat_of_slices, same
@@ -54,12 +55,12 @@ def _groups(graph: Graph) -> list[list[Node]]:
     found: dict[tuple, list[Node]] = {}
     for node in graph.nodes:
         if (
-            node.op.name == "matmul"
+            isinstance(node.op, Matmul)
             and not node.control
             and node.outputs[0].ndim == 2
             and all(root(v).op.is_input for v in node.inputs[1:])
         ):
-            transposed = node.inputs[1].op.name == "permute"
+            transposed = isinstance(node.inputs[1].op, Permute)
             found.setdefault((node.inputs[0], len(node.inputs), transposed, node.device), []).append(node)
     return [group for group in found.values() if len(group) > 1 and _pays(group)]
 
@@ -74,8 +75,8 @@ def _pays(group: list[Node]) -> bool:
 def _side_by_side(group: list[Node]) -> bool:
     """Whether the matrices are slices of one tensor, one after the other."""
     matrices = [_unturned(node.inputs[1]) for node in group]
-    axis = 0 if group[0].inputs[1].op.name == "permute" else 1
-    if any(m.op.name != "slice" for m in matrices):
+    axis = 0 if isinstance(group[0].inputs[1].op, Permute) else 1
+    if any(not isinstance(m.op, Slice) for m in matrices):
         return False
     at = matrices[0].op.starts[axis]
     for m in matrices:
@@ -86,11 +87,11 @@ def _side_by_side(group: list[Node]) -> bool:
 
 
 def _unturned(matrix: Value) -> Value:
-    return matrix.node.inputs[0] if matrix.op.name == "permute" else matrix
+    return matrix.node.inputs[0] if isinstance(matrix.op, Permute) else matrix
 
 
 def _wide(group: list[Node], x: Value) -> list[Value]:
-    transposed = group[0].inputs[1].op.name == "permute"  # as linear layers have them
+    transposed = isinstance(group[0].inputs[1].op, Permute)  # as linear layers have them
     matrices = [_again(_unturned(node.inputs[1])) for node in group]
     joined = _join(matrices, 0 if transposed else 1)
     biases = [_join([_again(node.inputs[2]) for node in group], 0)] if len(group[0].inputs) == 3 else []

@@ -54,15 +54,29 @@ def run_pipeline(graph: Graph, times: dict[str, float] | None = None, layouts=No
     layouts: of the inputs, for a program of the CPU whose inner layouts are ours to choose.
     """
     arrange = layouts is not None and is_for(layouts)
+    given, known = graph, set(graph.nodes)
     if CHECK:
-        verify(graph, known=set(graph.nodes))  # types were inferred when it was built
-    with pass_times() as taken:
-        for run in PIPELINE:
-            if run is not channels_last or arrange:
-                graph = run(graph)
+        verify(graph, known=known)  # types were inferred when it was built
+    passes = [run for run in PIPELINE if run is not channels_last or arrange]
+    try:
+        with pass_times() as taken:
+            for run in passes:
+                graph = run(graph, verifies=CHECK >= 2)
+        if CHECK and graph is not given:
+            verify(graph, "passes", known)
+    except Exception:
+        if CHECK:
+            _name_culprit(given, passes)
+        raise
     if times is not None:
         times.update(taken)
     return graph
+
+
+def _name_culprit(graph: Graph, passes: list):
+    """Once more, with the graph verified after each pass: raises for the first one that gives a wrong graph."""
+    for run in passes:
+        graph = run(graph)
 
 
 def check_names():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import hint
+from tandem.ops.matmul import Matmul
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild, use_counts
 
@@ -55,7 +56,7 @@ def reassociate_matmul(graph: Graph) -> Graph:
 
 
 def _is_product(value: Value | None) -> bool:
-    if value is None or value.op.name != "matmul" or len(value.node.inputs) != 2:
+    if value is None or not isinstance(value.op, Matmul) or len(value.node.inputs) != 2:
         return False
     return value.ndim == 2 and not value.node.control
 

@@ -14,8 +14,12 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.graph.ir import Graph, Node, Value
 from tandem.graph.symbolic import hint
+from tandem.ops.comparison import Less
 from tandem.ops.create import Constant, Size
 from tandem.ops.define import Elementwise, Movement
+from tandem.ops.join import Concat
+from tandem.ops.movement import Expand, Reshape
+from tandem.ops.unary import Relu
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
 from tandem.passes.rewrite import constant_of
@@ -26,7 +30,7 @@ _STEPS = {"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "cast", "copy
 
 @graph_pass
 def relu_masks(graph: Graph) -> Graph:
-    asked = [n for n in graph.nodes if n.op.name == "less" and _relu(n) is not None]
+    asked = [n for n in graph.nodes if isinstance(n.op, Less) and _relu(n) is not None]
     if not asked:
         return graph
     position = {node: i for i, node in enumerate(graph.nodes)}
@@ -50,7 +54,7 @@ def relu_masks(graph: Graph) -> Graph:
 def _relu(less: Node) -> Value | None:
     zero, value = less.inputs
     waits = less.control or value.node.control
-    return value if value.op.name == "relu" and not waits and constant_of(zero) == 0 else None
+    return value if isinstance(value.op, Relu) and not waits and constant_of(zero) == 0 else None
 
 
 def _source(z: Value) -> Value | None:
@@ -65,7 +69,7 @@ def _source(z: Value) -> Value | None:
         if isinstance(v.op, Elementwise) and v.op.name in _STEPS:
             steps += 1
             stack.extend(v.node.inputs)
-        elif isinstance(v.op, Movement) and v.op.name in ("expand", "reshape") and v.node.inputs:
+        elif isinstance(v.op, Movement) and isinstance(v.op, (Expand, Reshape)) and v.node.inputs:
             stack.extend(v.node.inputs)
         elif found is None:
             found = v
@@ -87,7 +91,7 @@ def _is_read_after(source: Value, relu: Value, less: Node, users, position) -> b
         for node in users.get(v, ()):
             if position[node] > at:
                 return True
-            if isinstance(node.op, Elementwise) or (isinstance(node.op, Movement) and node.op.name != "concat"):
+            if isinstance(node.op, Elementwise) or (isinstance(node.op, Movement) and not isinstance(node.op, Concat)):
                 stack.extend(node.outputs)
     return False
 

@@ -37,6 +37,8 @@ class Pattern:
             frame = frame.f_back
         self.source = f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno}"
 
+    made_by: frozenset | None = None  # names of operators, one of which must have made the value
+
     def match(self, value: Value, bound: dict[str, Value]) -> bool:
         raise NotImplementedError
 
@@ -79,6 +81,8 @@ class any_(Pattern):
 class number_(Pattern):
     """A constant with this very value: 0 is 0 or 0.0, not -0.0. Seen through movements, which leave a constant what it is."""
 
+    made_by = frozenset({"constant", "reshape", "expand", "permute"})
+
     def __init__(self, number):
         super().__init__()
         self.number = number
@@ -99,6 +103,17 @@ class op_(Pattern):
         self.inputs = tuple(p if isinstance(p, Pattern) else number_(p) for p in inputs)
         self.bind = bind
         self.fields = fields
+        self.made_by = frozenset({name})
+        self._wanted = [p.made_by for p in self.inputs]
+
+    def may_match(self, made_by: list[str]) -> bool:
+        """Whether a value can match whose inputs are made by the operators of these names; a glance, before all is looked at."""
+        wanted = self._wanted
+        if len(made_by) != len(wanted):
+            return False
+        if all([w is None or name in w for w, name in zip(wanted, made_by)]):  # noqa: C419
+            return True
+        return len(wanted) == 2 and all([w is None or name in w for w, name in zip(wanted, made_by[::-1])])  # noqa: C419
 
     def match(self, value, bound):
         node = value.node
@@ -203,9 +218,11 @@ class Rules:
         return False
 
     def _once(self, value: Value, chased: list[str]) -> Value | None:
-        for pattern, replacement, names in self._by_op.get(value.op.name, ()):
+        rules = self._by_op.get(value.op.name, ())
+        made_by = [v.op.name for v in value.node.inputs] if rules else []
+        for pattern, replacement, names in rules:
             bound = {"out": value}
-            if not pattern.match(value, bound):
+            if not pattern.may_match(made_by) or not pattern.match(value, bound):
                 continue
             result = replacement(*[bound[name] for name in names])
             if result is None or result is value:

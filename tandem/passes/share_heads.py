@@ -12,6 +12,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.codegen.buffer import is_one, same, same_shape
 from tandem.graph.ir import Graph, Node, Value
+from tandem.ops.arithmetic import Copy
 from tandem.ops.attention import Attention, AttentionBackward
 from tandem.ops.flex_attention import FlexAttention, FlexAttentionBackward
 from tandem.ops.movement import Expand, Reshape
@@ -82,7 +83,7 @@ def _heads(one: Value) -> Value:
 
 
 def _uncopied(x: Value) -> Value:
-    return x.node.inputs[0] if x.op.name == "copy" else x
+    return x.node.inputs[0] if isinstance(x.op, Copy) else x
 
 
 def _sums(graph: Graph, nodes: list[Node]) -> dict[Node, list[Node]]:

@@ -10,7 +10,10 @@ from tandem.graph.ir import Graph, Value
 from tandem.graph.symbolic import product
 from tandem.graph.verify import same_type
 from tandem.ops.define import Elementwise, LibraryOp
+from tandem.ops.join import Concat
+from tandem.ops.movement import Reshape, Slice
 from tandem.ops.prepare import constant
+from tandem.ops.reduce import Reduce
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
 from tandem.passes.rewrite import Rules, any_, constant_of, op_
@@ -154,11 +157,20 @@ def _slice_of_concat(out):
 
 def concat_of_slices(out: Value) -> Value | None:
     """concat(x[:a], x[a:b], x[b:]) -> x, or the slice of x that the parts make up."""
-    axis, parts = out.op.axis, out.node.inputs
+    parts = out.node.inputs
     if len(parts) == 1:
         return parts[0]
-    if any(p.op.name != "slice" or p.node.inputs[0] is not parts[0].node.inputs[0] for p in parts):
+    if not _is_one_slice(out):
         return None
+    first = parts[0].op
+    return F.Slice(first.starts, first.steps, out.shape)(parts[0].node.inputs[0])
+
+
+def _is_one_slice(out: Value) -> bool:
+    """Whether the parts of a concatenation are slices of one value, one behind the other."""
+    axis, parts = out.op.axis, out.node.inputs
+    if any(not isinstance(p.op, Slice) or p.node.inputs[0] is not parts[0].node.inputs[0] for p in parts):
+        return False
     first = parts[0].op
     at = first.starts[axis]
     for p in parts:
@@ -168,16 +180,16 @@ def concat_of_slices(out: Value) -> Value | None:
             if i != axis
         )
         if not others or not same(p.op.starts[axis], at) or not same(p.op.steps[axis], 1):
-            return None
+            return False
         at = at + p.shape[axis]
-    return F.Slice(first.starts, first.steps, out.shape)(parts[0].node.inputs[0])
+    return True
 
 
 def _computed(value: Value) -> bool:
     """Whether value has memory of its own, in row-major order if it is a reshape of something computed."""
-    while value.op.name == "reshape":
+    while isinstance(value.op, Reshape):
         value = value.node.inputs[0]
-    return isinstance(value.op, Elementwise | LibraryOp) or value.op.name == "reduce"
+    return isinstance(value.op, (Elementwise, LibraryOp, Reduce))
 
 
 movements = Rules(
@@ -192,7 +204,7 @@ movements = Rules(
     (op_("slice", op_("slice", x, bind="y")), _slice_of_slice),                                 # x[a:b][c:d] -> x[e:f]
     (op_("slice", op_("embed", x, bind="y")), lambda x, y, out:                                 # cut out what was put in -> x
      x if same(out.op.starts, y.op.starts) and same(out.op.steps, y.op.steps) and same(out.shape, x.shape) else None),
-    (op_("slice", any_("x")), lambda x, out: _slice_of_concat(out) if x.op.name == "concat" else None),
+    (op_("slice", any_("x")), lambda x, out: _slice_of_concat(out) if isinstance(x.op, Concat) else None),
     (op_("copy", x), lambda x: x if _computed(x) else None),          # copy of what is fresh memory anyway -> x
 )  # fmt: skip
 
@@ -271,11 +283,12 @@ def simplify_fast(graph: Graph) -> Graph:
 
 def _joined_slices(graph: Graph) -> Graph:
     """concat takes any number of inputs, which no pattern says."""
-    if not any(n.op.name == "concat" for n in graph.nodes):
+    joins = [n for n in graph.nodes if isinstance(n.op, Concat)]
+    if not any(len(n.inputs) == 1 or _is_one_slice(n.outputs[0]) for n in joins):
         return graph
 
     def visit(node, inputs):
-        if node.op.name != "concat":
+        if not isinstance(node.op, Concat):
             return None
         value = node.outputs[0] if inputs == node.inputs else node.op(*inputs)
         whole = concat_of_slices(value)

@@ -13,7 +13,9 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.graph.ir import Graph, Type, Value
 from tandem.graph.symbolic import hint
+from tandem.ops.create import Constant, Size
 from tandem.ops.define import Elementwise, Movement
+from tandem.ops.matmul import Matmul
 from tandem.ops.region import Block, Cond, Region, Scan, While, copy_nodes, region_graph
 from tandem.passes.graph_pass import graph_pass, run_inside
 from tandem.passes.rebuild import rebuild, use_counts
@@ -135,7 +137,7 @@ class _Visit:
             known = set(made)
             for node in g.nodes:
                 if (node.inputs and _movable(node) and all(v in known for v in node.inputs)) or (
-                    not node.inputs and node.op.name in ("constant", "size")
+                    not node.inputs and isinstance(node.op, (Constant, Size))
                 ):
                     known.update(node.outputs)
             moved = {}
@@ -175,7 +177,12 @@ class _Visit:
         rows, consts = body.inputs[c : c + x], set(body.inputs[c + x : -1])
         moved: dict[Value, Value] = {}
         for node in body.nodes:
-            if node.op.name != "matmul" or node.control or node.outputs[0].ndim != 2 or node.inputs[0] not in rows:
+            if (
+                not isinstance(node.op, Matmul)
+                or node.control
+                or node.outputs[0].ndim != 2
+                or node.inputs[0] not in rows
+            ):
                 continue
             if not all(_of(v, consts) for v in node.inputs[1:]):
                 continue
@@ -232,7 +239,7 @@ class _Visit:
         changed = {}
         for k in range(c, len(body.outputs)):
             v = body.outputs[k]
-            if v.op.name != "matmul" or v.node.control or v.ndim != 2 or uses[v] > 1 or len(v.node.inputs) != 2:
+            if not isinstance(v.op, Matmul) or v.node.control or v.ndim != 2 or uses[v] > 1 or len(v.node.inputs) != 2:
                 continue
             a, b = v.node.inputs
             if _of(b, consts) and not _of(a, consts) and a not in consts:
@@ -324,7 +331,7 @@ def _worth(value: Value) -> bool:
 
 def _movable(node) -> bool:
     """Whether a node may run although its loop makes no iteration: it has no effect, and no error comes of it."""
-    return not node.op.effect and not node.control and node.op.name not in ("input", "check_index")
+    return not (node.op.effect or node.control or node.op.is_input or node.op.checks)
 
 
 def _size(t: Type) -> int:

@@ -13,6 +13,9 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.graph.ir import Graph, Node, Value
 from tandem.graph.symbolic import hint
+from tandem.ops.arithmetic import Add
+from tandem.ops.matmul import Matmul
+from tandem.ops.movement import Permute
 from tandem.passes.graph_pass import graph_pass
 from tandem.passes.rebuild import rebuild
 from tandem.passes.simplify import concat_of_slices
@@ -56,7 +59,7 @@ def _sums(graph: Graph) -> dict[Node, tuple[list[Value], list[Value]]]:
     terms: dict[Value, list[Value]] = {}  # of sums that are not ended yet
     found = {}
     for node in graph.nodes:
-        if node.op.name != "add" or node.control or node in waited or node.outputs[0].ndim != 2:
+        if not isinstance(node.op, Add) or node.control or node in waited or node.outputs[0].ndim != 2:
             continue
         inner = [v for v in node.inputs if v in terms and readers[v] == 1 and v.node.device == node.device]
         mine = [t for v in node.inputs for t in (terms[v] if v in inner else [v])]
@@ -72,7 +75,13 @@ def _sums(graph: Graph) -> dict[Node, tuple[list[Value], list[Value]]]:
 def _joins(value: Value, end: Node, readers: dict, waited: set) -> bool:
     """Whether a term of the sum that ends there is a product that had better be joined with others."""
     node = value.node
-    if node.op.name != "matmul" or len(node.inputs) != 2 or node.control or node in waited or readers[value] != 1:
+    if (
+        not isinstance(node.op, Matmul)
+        or len(node.inputs) != 2
+        or node.control
+        or node in waited
+        or readers[value] != 1
+    ):
         return False
     a, b = node.inputs
     if a.ndim != 2 or b.ndim != 2 or node.device != end.device or value.dtype != end.outputs[0].dtype:
@@ -88,7 +97,7 @@ def _joined(products: list[tuple[Value, ...]]) -> Value:
 
 def _along(parts: tuple[Value, ...], axis: int) -> Value:
     """Matrices one after the other; if all are transposed, what they are transposes of."""
-    if all(p.op.name == "permute" and p.op.axes == (1, 0) for p in parts):
+    if all(isinstance(p.op, Permute) and p.op.axes == (1, 0) for p in parts):
         return F.Permute((1, 0))(_along(tuple(p.node.inputs[0] for p in parts), 1 - axis))
     joined = F.Concat(axis)(*parts)
     whole = concat_of_slices(joined)

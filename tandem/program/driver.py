@@ -18,7 +18,6 @@ from tandem.codegen.peak import memory_of
 from tandem.codegen.recompute import recompute
 from tandem.codegen.schedule import kernels_of
 from tandem.codegen.targets import target_of
-from tandem.codegen.workers import compiling_ahead
 from tandem.devices import DEVICES
 from tandem.errors import CompileWarning, TandemError, UnsupportedError, warn
 from tandem.forks import compiling
@@ -93,7 +92,7 @@ def _lower_operator(source: Source, target, request: Request) -> Schedule:
         saved = [v for v in saved if all(v is not r for r in written)]
         graph.outputs = written[source.writes :]
     try:
-        if request.options.captured and request.device == 0 and not has_regions:
+        if request.options.captured and target.places_first and not has_regions:
             return place(graph, source.layouts, saved, target, exact_views, source.on_host)
         return lower(graph, source.layouts, saved, inside, target, exact_views, on_host=source.on_host)
     finally:
@@ -136,16 +135,9 @@ def _compiling_beside(request: Request, source: Source | None):
     size = request.size or size_of(source.graph)
     with contextlib.ExitStack() as stack:
         for device in request.all_devices:
-            stack.enter_context(_compiling_for(device, request, size))
+            is_large = size.is_large and request.options.memory_budget is None
+            stack.enter_context(target_of(device).compiling(is_large, size.kinds))
         return stack.pop_all()
-
-
-def _compiling_for(device: int, request: Request, size: Size):
-    if device == 0:
-        return compiling_ahead(request.options.memory_budget is None and size.is_large)
-    from tandem.codegen.cuda.compile import compiling_beside
-
-    return compiling_beside(device - 1, size.kinds)
 
 
 def size_of(graph: Graph) -> Size:

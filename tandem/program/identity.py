@@ -19,7 +19,7 @@ def identify_by_graph(request: Request, source: Source) -> None:
     try:
         described = (
             _Text().whole(source), source.layouts, list(source.positions), sorted(number[v] for v in source.on_host), source.writes,
-            source.devices, request.options, request.name,
+            source.devices, source.details, request.options, request.name,
         )  # fmt: skip
         request.key = stored.key_of(request.all_devices, described)
     except TypeError:  # an operator with something inside that has no text of its own

@@ -20,11 +20,12 @@ class Source:
     saved: besides the outputs: what backward keeps
     writes: so many of the first outputs lie in the memory of the first inputs, and nowhere else
     devices: of a graph over several devices: where inputs are, None for numbers
+    details: what else the request's `write` looks at, as plain values: programs that differ in it are told apart
     """
 
     def __init__(self, graph: Graph, layouts: list[Layout | None], positions: Sequence[int],
                  on_host: set[Value] | None = None, saved: Sequence[Value] = (), writes: int = 0,
-                 devices: list[str | None] | None = None):  # fmt: skip
+                 devices: list[str | None] | None = None, details: tuple = ()):  # fmt: skip
         self.graph = graph
         self.layouts = layouts
         self.positions = positions
@@ -32,6 +33,7 @@ class Source:
         self.saved = saved
         self.writes = writes
         self.devices = devices
+        self.details = details
 
 
 class Options(NamedTuple):

@@ -32,7 +32,7 @@ FORMAT = b"tandem program 5\n"  # change the number when what is in a file chang
 def fingerprint() -> str:
     """What this installation's compiler is: every file that can change a program."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    parts = [sys.version, _runtime.cpu_id(), RENDERED]
+    parts = [sys.version, _runtime.cpu_id(), RENDERED, str(os.stat(_runtime.__file__).st_mtime_ns)]
     for folder, folders, files in os.walk(package):
         folders[:] = sorted(f for f in folders if f != "__pycache__")
         for name in sorted(files):
@@ -92,17 +92,22 @@ class Recorder:
         return call
 
 
+_PLAIN = frozenset((int, float, str, bool, type(None)))
+_NUMBERS = frozenset((int, float))
+
+
 def _pack(a):
-    if type(a) is Kernel:
+    kind = type(a)
+    if kind in _PLAIN or (kind is list and _NUMBERS.issuperset(map(type, a))):
+        return a
+    if kind is Kernel:
         return ("kernel", a.key, a.name)
-    if type(a).__module__.startswith("tandem.codegen.cuda"):
+    if kind.__module__.startswith("tandem.codegen.cuda"):
         from tandem.codegen.cuda.compile import describe_kernel
 
         return ("cuda", *describe_kernel(a))
-    if type(a) is Recorder and a.calls is not None:
+    if kind is Recorder and a.calls is not None:
         return ("plan", a.calls)
-    if a is None or type(a) in (int, float, str, bool) or (type(a) is list and all(type(x) in (int, float) for x in a)):
-        return a
     raise TypeError(f"{type(a).__name__} cannot be kept")
 
 
@@ -119,11 +124,11 @@ class StoredKernel:
 
 # What a Recorder notes of the writing of a program, and nothing else, is done again. First arguments that are no plain values:
 _CALLS = frozenset((
-    "slot", "bind", "int_op", "guard", "value", "no_origin", "begin_writes", "kernel", "library", "epilogue", "part", "region",
-    "block_kernels", "free", "output", "on_host", "parts", "writes", "set_program", "lay_out", "set_device", "set_name",
-    "set_returns_tuple", "set_rng_advance", "set_over_devices", "place", "transfer", "run_part",
+    "slot", "bind", "int_op", "guard", "value", "no_origin", "begin_writes", "kernel", "library", "epilogue", "factors", "update",
+    "part", "region", "block_kernels", "free", "output", "on_host", "parts", "writes", "set_program", "lay_out", "set_device",
+    "set_name", "set_returns_tuple", "set_rng_advance", "set_over_devices", "place", "transfer", "run_part",
 ))  # fmt: skip
-_SPECIAL = {"kernel": ("kernel", "cuda"), "epilogue": ("kernel", "cuda"), "part": ("plan",)}
+_SPECIAL = {"kernel": ("kernel", "cuda"), "epilogue": ("kernel", "cuda"), "update": ("kernel",), "part": ("plan",)}
 
 
 def _replay(packed, request: Request):
@@ -181,8 +186,7 @@ def load(request: Request):
         return None
     try:
         facts, written, packed = marshal.loads(content)
-        tune.load()  # who computes products, and convolutions, is known before the program runs
-        tune.prepare_convolutions()
+        tune.open_choices()
         builder = _replay(packed, request)
         return (builder, written, facts) if isinstance(facts, dict) and builder.accepts(request.spec) else None
     except (LookupError, ValueError, EOFError, TypeError, AttributeError, OverflowError, RuntimeError):

@@ -16,12 +16,14 @@ from tandem.codegen import (
     PartStep,
     RegionStep,
     TransferStep,
+    UpdateStep,
 )
 from tandem.codegen.buffer import root_of
 from tandem.codegen.order import writes_input
 from tandem.codegen.targets import target_of
 from tandem.graph.ir import Origin
-from tandem.graph.symbolic import Dim, Sym, symbol_indices
+from tandem.graph.substitution import symbol_indices
+from tandem.graph.symbolic import Dim, Sym
 from tandem.program.request import Request, Source
 from tandem.program.stored import Recorder, write_origin
 from tandem.switches import DEBUG
@@ -215,6 +217,8 @@ class ScheduleWriter:
             self._region(step)
         elif isinstance(step, EpilogueStep):
             self._epilogue(step)
+        elif isinstance(step, UpdateStep):
+            self._updates(step)
         elif isinstance(step, TransferStep):
             self.builder.transfer(self.value(step.inputs[0]), self.value(step.outputs[0]))
         elif isinstance(step, PartStep):
@@ -254,6 +258,26 @@ class ScheduleWriter:
             step.alike,
             follows.element_cost,
         )
+
+    def _updates(self, step: UpdateStep):
+        self._library(step.collective)
+        for factors in step.factors:
+            self.builder.factors(self.value(factors.a), self.value(factors.b), factors.piece)
+        for update in step.updates:
+            kernel = update.kernel
+            self.builder.update(
+                kernel.kernel,
+                [self.value(b) for i, b in enumerate(kernel.buffers) if i != update.slot],
+                [self.slot(d) for d in kernel.ints],
+                self.slot(kernel.extent),
+                kernel.block,
+                update.piece,
+                update.slot,
+                update.dense,
+                update.keeps,
+                int(kernel.kernel.key[:15], 16),
+                kernel.cost,
+            )
 
     def _region(self, step: RegionStep):
         op = step.op

@@ -6,6 +6,7 @@ Python's own tracing tells of every instruction. That is slow, and happens at th
 from __future__ import annotations
 
 import dis
+import gc
 import itertools
 import os
 import sys
@@ -13,6 +14,7 @@ import types
 from collections.abc import Iterator
 
 OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_COMPILERS = tuple(OURS + folder + os.sep for folder in ("codegen", "llvm", "machine", "passes", "program"))
 _LIBRARY = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
 _ARITHMETIC = ("BINARY_OP", "COMPARE_OP", "UNARY_")
@@ -20,6 +22,11 @@ _ARITHMETIC = ("BINARY_OP", "COMPARE_OP", "UNARY_")
 
 def is_ours(code: types.CodeType) -> bool:
     return code.co_filename.startswith(OURS)
+
+
+def compiles(code: types.CodeType) -> bool:
+    """Whether it is code of ours that makes programs and keeps them. What it knows decides how quickly, never on what."""
+    return code.co_filename.startswith(_COMPILERS)
 
 
 def is_setting(scope: dict, name: str) -> bool:
@@ -40,6 +47,11 @@ def _called_by_us(frame) -> bool:
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
         frame = frame.f_back
     return frame is not None and is_ours(frame.f_code)
+
+
+def _makes_named_tuple(frame) -> bool:
+    """Whether it is the constructor that collections.namedtuple writes for a class: it reads its arguments alone."""
+    return frame.f_code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("namedtuple_")
 
 
 class Names:
@@ -68,7 +80,7 @@ class Observation:
 
         def begin(frame, event, arg):
             code = frame.f_code
-            if code.co_filename.startswith(_LIBRARY) and _called_by_us(frame):
+            if (code.co_filename.startswith(_LIBRARY) and _called_by_us(frame)) or _makes_named_tuple(frame):
                 return None
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
             found = locals_.get(code)
@@ -84,12 +96,15 @@ class Observation:
                 locals_[code] = found
             return found
 
-        before = sys.gettrace()
+        before, collects = sys.gettrace(), gc.isenabled()
+        gc.disable()  # finalizers of others' objects are no part of the call
         sys.settrace(begin)
         try:
             return fn(*args, **kwargs)
         finally:
             sys.settrace(before)
+            if collects:
+                gc.enable()
 
     def merge(self, other: Observation) -> bool:
         """Adds what another one saw; whether that is nothing new."""
@@ -103,7 +118,7 @@ class Observation:
             self.seen[code] = offsets | (mine or set())
             self._names.pop(code, None)
             # Of Tandem's own code only settings count: what it does once in a process (kernels, imports) is nothing new.
-            known = known and is_ours(code) and self._data(code) <= before
+            known = known and is_ours(code) and (compiles(code) or self._data(code) <= before)
         return known
 
     def _data(self, code: types.CodeType) -> set[str]:

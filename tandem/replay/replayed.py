@@ -19,12 +19,13 @@ from tandem.replay.outcome import Outcome
 from tandem.replay.state import State
 from tandem.switches import EAGER
 
-_MOST_CALLS = 8  # that are kept
 _PATIENCE = 16  # calls in a row that could not be replayed, before a warning
 
 
 class Replayed(Compiled):
     """A compiled function that is replayed. Call it like the function itself."""
+
+    most_calls = 8  # that are kept
 
     def __init__(self, *settings, **named):
         super().__init__(*settings, **named)
@@ -45,7 +46,13 @@ class Replayed(Compiled):
                 return result
         return self._observe(args, kwargs)
 
+    def once(self, *args, **kwargs):
+        """A call whose Python code runs, and is not observed."""
+        return super().__call__(*args, **kwargs)
+
     def _observe(self, args: tuple, kwargs: dict):
+        if _runtime.anomaly_detection():  # looks at every result
+            return self.once(*args, **kwargs)
         if self._calls:
             replay, paths = self._calls[0]
             self._why = f"{paths[replay.broken]} has changed" if replay.broken >= 0 else replay.why
@@ -87,7 +94,7 @@ class Replayed(Compiled):
         if problem:
             self._refuse(problem)
         self._calls.insert(0, (replay, state.paths))
-        del self._calls[_MOST_CALLS:]
+        del self._calls[self.most_calls :]
         return result
 
     def _refuse(self, what: str):

@@ -18,7 +18,7 @@ from tandem.compiling.compiled import Compiled
 from tandem.errors import UnsupportedError
 from tandem.nn.module import Module
 from tandem.optim.optimizer import Optimizer
-from tandem.replay.observe import OURS, Observation, is_ours, is_setting, nested
+from tandem.replay.observe import OURS, Observation, compiles, is_ours, is_setting, nested
 from tandem.switches import Switch
 
 Tensor = _runtime.Tensor
@@ -456,7 +456,7 @@ class State:
         done = set()
         self.first_own = len(self.facts)
         for code, scope in self.observed.globals.items():
-            if not is_ours(code):
+            if not is_ours(code) or compiles(code):
                 continue
             for name in self.observed.names(code).globals:
                 value = scope.get(name)

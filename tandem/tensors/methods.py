@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import _runtime, dtypes, hooks
+from tandem import _runtime, dtypes, hooks, promotion
 from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
 from tandem.autograd.modes import no_grad
@@ -21,11 +21,13 @@ bool_type = bool
 
 
 def _moved(x, device, non_blocking: bool):
-    """x on a device: an operator where somebody records or captures it, and else a copy at once."""
+    """x on a device: an operator where somebody records or captures it, or td.autobatch may join it with others, and else a copy
+    at once."""
     code, source = code_of(device), _runtime.device_index(x)
     if code == source:
         return x
-    if _runtime.capturing() or (x.requires_grad and _runtime.grad_enabled()):
+    joined = _runtime.batching() and not source
+    if joined or _runtime.capturing() or (x.requires_grad and _runtime.grad_enabled()):
         return F.transfer(x, str(DEVICES[code]), str(DEVICES[source]))
     return _runtime.move(x, code, non_blocking)
 
@@ -122,6 +124,25 @@ def register_hook(self, fn):
     if not self.requires_grad:
         raise AutogradError("register_hook", "the tensor does not require grad, so no gradient will come by")
     return HookHandle(_runtime.hooks_of(self), fn)
+
+
+def _register_record_hook(self, fn):
+    """fn(gradients of the inputs, gradients of the outputs), both tuples, runs after this record in backward; what it returns, if
+    anything, replaces the gradients of the inputs.
+
+    >>> x = td.ones(2, requires_grad=True)
+    >>> y = (x * 3).sum()
+    >>> handle = y.grad_fn.register_hook(lambda given, incoming: (given[0] * 2,))
+    >>> y.backward()
+    >>> x.grad
+    tensor([6., 6.])
+    """
+    return HookHandle(_runtime.hooks_of_record(self, before=False), fn)
+
+
+def _register_record_prehook(self, fn):
+    """fn(gradients of the outputs), a tuple, runs before this record in backward; what it returns, if anything, replaces them."""
+    return HookHandle(_runtime.hooks_of_record(self, before=True), fn)
 
 
 def register_post_accumulate_grad_hook(self, hook):
@@ -277,8 +298,10 @@ def _conjugate(x):
 
 
 def _transposed(x):
-    """The transpose of a matrix."""
+    """The transpose of a matrix; in programs that follow PyTorch, the axes of any tensor in reverse."""
     if x.ndim != 2:
+        if promotion.axes_first():
+            return F.permute(x, tuple(reversed(range(x.ndim))))
         raise ShapeError(
             "T",
             f"x has {x.ndim} axes; the transpose of a matrix is asked for",
@@ -322,6 +345,7 @@ def attach():
         setattr(Tensor, fn.__name__, fn)
     Tensor.__repr__ = Tensor.__str__ = format_tensor
     Tensor.backward = _tensor_backward
+    _tensor_backward.__name__ = "backward"
     for cls in (Tensor, Value):
         cls.T = property(_transposed)
         cls.mT = property(F.matrix_transpose)
@@ -331,6 +355,8 @@ def attach():
     Tensor.__array_namespace__ = array_namespace
     Tensor.to_device = to_device
     Tensor.grad_fn = property(_runtime.grad_fn)
+    _runtime.GradFn.register_hook = _register_record_hook
+    _runtime.GradFn.register_prehook = _register_record_prehook
     Tensor.is_cuda = property(lambda x: _runtime.device_index(x) > 0, doc="Whether the memory is a CUDA device's.")
     _runtime.set_callback("rebase", views.rebase)
     _runtime.set_callback("refresh_view", views.refresh_view)

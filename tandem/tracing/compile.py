@@ -6,16 +6,32 @@ back serves every later call with this signature whose sizes satisfy its guards.
 
 from __future__ import annotations
 
+import operator
+
 import tandem.ops as F
 from tandem import _runtime, dtypes
+from tandem.autodiff.lazy_sums import lazy_backward
 from tandem.autodiff.partition import partition
 from tandem.autodiff.reverse import backpropagate
 from tandem.codegen import Layout
 from tandem.devices import DEVICES, code_of
 from tandem.errors import DTypeError, InternalError, ShapeError
 from tandem.graph.ir import Builder, Graph, Type, Value, replay, revise
-from tandem.graph.symbolic import Sym, substitute
-from tandem.ops.define import Backward, Movement, ParameterSpec, Role, add_input, make_function, traced_for, tracing
+from tandem.graph.substitution import substitute
+from tandem.graph.symbolic import Dim, Sym
+from tandem.ops.arithmetic import StopGradient
+from tandem.ops.create import Incoming
+from tandem.ops.define import (
+    Backward,
+    Input,
+    Movement,
+    ParameterSpec,
+    Role,
+    add_input,
+    make_function,
+    traced_for,
+    tracing,
+)
 from tandem.ops.prepare import result_dtype
 from tandem.ops.region import Region
 from tandem.placement.where import Where, goes_along, on_different_devices, spans_devices
@@ -118,8 +134,11 @@ def _compile_plan(function, spec: Spec, device: int):
             report.add_graph(graph, traced.graph, shapes, program.facts, program.seconds)
     digest = digest_of(function, spec)
     if split is not None:
-        first, twice = (backward_function(function, graph, split, traced, digest) for graph in ("first", "twice"))
-        attach_backward(program.builder, program.written, traced, split, first, twice)
+        if function.role.lazy_sums and not traced.device and traced.where is None:
+            split.lazy, split.summands = lazy_backward(split.first)
+        graphs = ["first", "twice"] + ["lazy"] * (split.lazy is not None)
+        functions = {graph: backward_function(function, graph, split, traced, digest) for graph in graphs}
+        attach_backward(program.builder, program.written, traced, split, functions)
     temporaries = temporaries_of(program.written, split)
     arguments = named_arguments(function.parameters, spec)
     program.builder.keep(
@@ -144,7 +163,8 @@ def _request(function, spec: Spec, traced: Traced, split) -> Request:
     def build() -> Source:
         on_host = traced.numbers | traced.on_host
         where = traced.where and [traced.where[v] for v in traced.graph.inputs]
-        return Source(traced.graph, traced.layouts, traced.positions, on_host, saved, function.writes, where)
+        details = _details(traced, split)
+        return Source(traced.graph, traced.layouts, traced.positions, on_host, saved, function.writes, where, details)
 
     def write(source: Source, schedule, builder) -> tuple:
         return OperatorWriter(request, source, schedule, builder, traced, split).write()
@@ -160,6 +180,15 @@ def _request(function, spec: Spec, traced: Traced, split) -> Request:
     if traced.where is not None:
         request.devices = tuple(sorted({traced.device, *(code_of(d) for d in traced.where.values() if d)}))
     return request
+
+
+def _details(traced: Traced, split) -> tuple:
+    """What a plan has besides its graph: calls with one graph may differ in which results have gradients, and so on."""
+    place = {v: i for i, v in enumerate(traced.graph.inputs)}
+    found = traced.is_tuple, repr(traced.rng_advance), sorted(place[v] for v in traced.numbers)
+    if split is None:
+        return found
+    return *found, split.differentiable, split.sizes, [place.get(split.copies.get(v), -1) for v in split.saved]
 
 
 def _results_device(traced: Traced) -> int:
@@ -382,7 +411,7 @@ def differentiate(function, traced: Traced):
 def _reached(nodes, wanted, outputs) -> list[bool]:
     found = set(wanted)
     for node in nodes:
-        if node.op.name != "stop_gradient" and any(v in found for v in node.inputs):
+        if not isinstance(node.op, StopGradient) and any(v in found for v in node.inputs):
             found.update(v for v in node.outputs if v.dtype.is_inexact)
     return [v in found for v in outputs]
 
@@ -396,8 +425,8 @@ BACKWARD_PARAMETERS = [
 
 
 def backward_function(function, which: str, split, traced: Traced, digest: str | None):
-    """An operator function that runs one of the backward graphs, `first` or `twice`. Being an operator, it can be differentiated in
-    turn."""
+    """An operator function that runs one of the backward graphs, `first`, `twice` or `lazy`. Being an operator, it can be
+    differentiated in turn."""
     name = function.__name__ + "_backward"
     graph = getattr(split, which)
     output_types = [v.type for v in traced.graph.outputs]
@@ -440,17 +469,29 @@ def resolve_sizes(graph: Graph):
     if not symbols.has_replacements():
         return
 
+    known: dict[Sym, Dim] = {}
+
     def change(d):
+        """The very object, where nothing changes."""
         if isinstance(d, tuple):
-            return tuple(change(x) for x in d)
-        return symbols.resolve(d) if isinstance(d, Sym) else d
+            changed = tuple([change(x) for x in d])
+            return d if all(map(operator.is_, d, changed)) else changed
+        if not isinstance(d, Sym):
+            return d
+        found = known.get(d)
+        if found is None:
+            found = known[d] = symbols.resolve(d)
+        return found
 
     for node in graph.nodes:
-        if isinstance(node.op, Region):
-            revise(node, "op", node.op._with_sizes(change))
+        op = node.op
+        if isinstance(op, Region):
+            revise(node, "op", op._with_sizes(change))
             for part in node.op.graphs():
                 resolve_sizes(part)
-        elif node.op._fields and node.op.name not in ("input", "incoming"):
-            revise(node, "op", node.op.substitute(change))
+        elif not isinstance(op, (Input, Incoming)) and any([change(f) is not f for f in op._key[1:]]):  # noqa: C419
+            revise(node, "op", op.substitute(change))
         for value in node.outputs:
-            revise(value, "type", Type(value.dtype, change(value.shape), value.type.weak))
+            shape = change(value.shape)
+            if shape is not value.shape:
+                revise(value, "type", Type(value.dtype, shape, value.type.weak))

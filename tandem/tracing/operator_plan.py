@@ -125,11 +125,14 @@ class OperatorWriter(ProgramWriter):
         return saved, [self.slot(symbols._make({(("sym", i),): 1})) for i in self.split.sizes]
 
 
-def attach_backward(builder, links: tuple, traced, split, first, twice):
+def attach_backward(builder, links: tuple, traced, split, functions: dict):
     """What a record of the call runs: operator functions of gradients and saved values."""
     saved, sizes = links
     at = traced.position_of
-    builder.backward([at[v] for v in traced.wanted], saved, sizes, [at[v] for v in split.numbers], first, twice)
+    numbers = [at[v] for v in split.numbers]
+    builder.backward([at[v] for v in traced.wanted], saved, sizes, numbers, functions["first"], functions["twice"])
+    if split.lazy is not None:
+        builder.lazy_backward(functions["lazy"], split.summands)
 
 
 def temporaries_of(links: tuple, split) -> dict[int, Value]:

@@ -12,9 +12,11 @@ from tandem.codegen import Layout
 from tandem.devices import DEVICES
 from tandem.errors import RecompileWarning, UnsupportedError, module_calls, source_at
 from tandem.graph.ir import Builder, Graph, Origin, Type, Value, placed, source_scope
-from tandem.graph.symbolic import Sym, hint, mentions, substitute, symbol_indices
+from tandem.graph.substitution import substitute, symbol_indices
+from tandem.graph.symbolic import Sym, hint, mentions
 from tandem.ops.define import Op, add_input
 from tandem.ops.movement import Reshape
+from tandem.ops.region import Region
 from tandem.program.driver import compile as compile_program
 from tandem.program.driver import make, tell_failure
 from tandem.program.report import Site, budget_of, reports
@@ -150,10 +152,12 @@ def join(
     finish=None,
     places=None,
     bind=None,
+    integers=None,
 ):
     """One graph of all calls; gives it, the layouts of its inputs, and the Value of every (call, output).
 
     finish, places, bind: see join_calls
+    integers(inputs): what stands for the integers, where that follows from the inputs
     """
     graph = Graph(name="program")
     symbols = graph.symbols
@@ -169,7 +173,10 @@ def join(
             number_values.append(add_input(builder, Type(NUMBER_DTYPES.get(number.kind, dtypes.int64), (), weak=True)))
             layouts.append(None)
         first_int = len(leaves) + len(numbers)
-        int_dims = [_int(symbols, first_int + i, v, free_ints[i]) for i, v in enumerate(ints)]
+        if integers is not None:
+            int_dims = integers(leaf_values)
+        else:
+            int_dims = [_int(symbols, first_int + i, v, free_ints[i]) for i, v in enumerate(ints)]
 
         joined = join_calls(builder, calls, leaf_values, number_values, int_dims, finish, True, places, bind)
     return graph, layouts, joined
@@ -291,6 +298,9 @@ class _Body:
         self.guards = [e for relation, e in symbols.guards if relation == "==" and not mentions(e, strides)]
         self.inputs = list(zip(graph.inputs, plan.positions, strict=True))
         self.nodes = [(node, _has_sizes(node.op)) for node in graph.nodes if not node.op.is_input]
+        self.replayed: dict[tuple, list] = {}  # sizes -> operators and types of the nodes, once a call had these sizes
+        # A region's graphs, and sizes that exist only inside, are made for each call.
+        self.repeats = not any(isinstance(node.op, Region) for node, _ in self.nodes)
 
 
 def _has_sizes(op) -> bool:
@@ -310,22 +320,33 @@ def _replay(builder: Builder, plan, values: dict, temporaries: list[Value], body
             sizes[index] = values[origin[1]]
         elif origin[0] != "local":  # a region's own is made again
             sizes[index] = graph.symbols.hints[index]
+    made: dict[Value, Value] = {}
+    copies: dict = {}
+    for v, position in body.inputs:
+        made[v] = _with_ones(values[position], v.shape)
+    key = tuple(sizes.values())
+    known = body.replayed.get(key)
+    if known is not None:  # a call of these sizes was here before: there is nothing more to learn
+        for (node, _), (op, types) in zip(body.nodes, known, strict=True):
+            new = builder.again(node, tuple([made[v] for v in node.inputs]), copies, op, types)
+            made.update(zip(node.outputs, new.outputs, strict=True))
+        return [made[v] for v in [*graph.outputs, *temporaries]]
     for expression in body.guards:  # equal sizes become one
         difference = substitute(expression, sizes)
         if difference != 0:
             raise AssertionError(
                 f"{plan.name}: sizes do not satisfy the plan they were captured with ({hint(difference)})"
             )
-    made: dict[Value, Value] = {}
-    copies: dict = {}
-    for v, position in body.inputs:
-        made[v] = _with_ones(values[position], v.shape)
+    replayed = []
     for node, has_sizes in body.nodes:
         op = node.op.substitute(lambda d: substitute(d, sizes)) if has_sizes else node.op
         new = builder.again(node, tuple([made[v] for v in node.inputs]), copies, op)
         made.update(zip(node.outputs, new.outputs, strict=True))
+        replayed.append((op, tuple([v.type for v in new.outputs])))
         if isinstance(op, Reshape):
             _match_sizes(new.inputs[0].shape, new.outputs[0].shape)
+    if body.repeats and not builder.checks:
+        body.replayed[key] = replayed
     return [made[v] for v in [*graph.outputs, *temporaries]]
 
 

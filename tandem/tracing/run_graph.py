@@ -7,7 +7,8 @@ import weakref
 from tandem import _runtime
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Graph, checking, replay
-from tandem.graph.symbolic import hint, substitute
+from tandem.graph.substitution import substitute
+from tandem.graph.symbolic import hint
 from tandem.ops.define import ParameterSpec, Role, make_function
 from tandem.program.report import Report, check_budget
 from tandem.tensors.constructors import asarray

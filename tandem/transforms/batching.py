@@ -69,7 +69,7 @@ class Batcher:
             random = node.op.samples
             if random and self.randomness == "error":
                 raise UnsupportedError(
-                    "vmap", "the function draws random numbers",
+                    "vmap", "the function samples random numbers",
                     fix='say whether examples get their own: vmap(f, randomness="different"), or share them: randomness="same"',
                 )  # fmt: skip
             if not any(flags) and not (random and self.randomness == "different"):

@@ -92,7 +92,7 @@ def cell_function(described: tuple, flags: tuple[bool, ...]):
     digest = None
     if None not in digests:
         digest = repr(("cell", digests, [call[1:] for call in calls], flags))
-    return make_function(name, fn, PARAMETERS, role=Role(whole=True), digest=digest)
+    return make_function(name, fn, PARAMETERS, role=Role(whole=True, lazy_sums=True), digest=digest)
 
 
 def _source(described) -> int | InsideView:

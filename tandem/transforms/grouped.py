@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy
 
-import tandem.ops as F
 from tandem.errors import InternalError
 from tandem.graph.ir import Type, current_builder
 from tandem.ops.define import ParameterSpec, Role, make_function
@@ -62,7 +61,7 @@ def group_function(plan, flags: tuple[bool, ...]):
         return tuple(batcher.full(*made) for made in batcher.graph(graph, values, batched))
 
     digest = None if plan.digest is None else repr(("group", plan.digest, flags))
-    role = Role(whole=len(plan.graph.nodes) > _FEW_NODES)
+    role = Role(whole=len(plan.graph.nodes) > _FEW_NODES, lazy_sums=True)
     return make_function(plan.name, fn, PARAMETERS, role=role, digest=digest)
 
 
@@ -88,29 +87,3 @@ def place_row(total, grad, block_shape, shape, strides, offset: int):
 
 def take_view(flat, shape, strides, offset: int):
     return flat[asarray(_index(shape, strides, offset)).to(flat.device)].reshape(shape)
-
-
-# -- rows of blocks on a device, in a few operators: see Note [Frontiers] in src/autobatch/frontiers.h
-
-
-def _numbers(data: bytes):
-    return numpy.frombuffer(data, numpy.int64)
-
-
-def join_rows(blocks: list, sources: bytes, rows: bytes, shape: tuple):
-    """Row rows[i] of blocks[sources[i]], for all i one after the other, as a tensor of this shape."""
-    first = numpy.cumsum([0, *(block.shape[0] for block in blocks)])
-    index = asarray(first[_numbers(sources)] + _numbers(rows)).to(blocks[0].device)
-    whole = blocks[0] if len(blocks) == 1 else F.concat(blocks, 0)
-    return F.reshape(F.index_select(whole, 0, index), shape)
-
-
-def add_rows(sums: list, sources: bytes, rows: bytes, grad):
-    """Adds row i of grad to row rows[i] of sums[sources[i]]; -1: to none."""
-    sources, rows = _numbers(sources), _numbers(rows)
-    for i, total in enumerate(sums):
-        (at,) = numpy.nonzero(sources == i)
-        part = grad
-        if at.size < sources.size:
-            part = F.index_select(grad, 0, asarray(at).to(grad.device))
-        F.index_add_(total, 0, asarray(numpy.ascontiguousarray(rows[at])).to(grad.device), part)

@@ -275,3 +275,22 @@ def test_arguments_and_results_that_are_none():
     y, nothing = Loss.apply(x, None)
     y.sum().backward()
     assert nothing is None and x.grad.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("dtype", [td.float64, td.bfloat16, td.int64, td.bool, td.complex64])
+@pytest.mark.parametrize("batched", [False, True])
+def test_gradients_of_other_dtypes_are_converted(dtype, batched):
+    class Odd(td.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return td.ones_like(g).to(dtype)
+
+    w = td.tensor([1.0, 2.0], requires_grad=True)
+    with td.autobatch() if batched else td.enable_grad():
+        loss = sum(Odd.apply(w * x).sum() for x in (td.ones(2), td.ones(2) * 2))
+    loss.backward()
+    assert w.grad.dtype is td.float32 and w.grad.tolist() == [3, 3]

@@ -163,3 +163,127 @@ def test_hooks_after_accumulation_are_for_leaves():
     x.register_post_accumulate_grad_hook(fails)
     with pytest.raises(KeyError, match="from the hook"):
         x.sum().backward()
+
+
+def test_hooks_of_records_see_what_goes_in_and_out():
+    x = td.tensor([1.0, 2.0], requires_grad=True)
+    w = td.tensor([3.0, 4.0], requires_grad=True)
+    y = x * w
+    seen = []
+    y.grad_fn.register_hook(lambda given, incoming: seen.append(([g.tolist() for g in given], incoming[0].tolist())))
+    y.sum().backward()
+    assert seen == [([[3.0, 4.0], [1.0, 2.0]], [1.0, 1.0])]
+
+
+def test_hooks_of_records_replace_gradients_until_they_are_removed():
+    def gradient(hook=None, before=None, removed=False):
+        x = td.tensor([1.0, 2.0], requires_grad=True)
+        y = (x * 3).exp()
+        node = y.grad_fn
+        handles = [node.register_hook(hook)] if hook else []
+        handles += [node.register_prehook(before)] if before else []
+        for handle in handles if removed else ():
+            handle.remove()
+        y.backward(td.ones(2))
+        return x.grad
+
+    plain = gradient()
+    double = lambda given, incoming: (given[0] * 2,)
+    assert td.allclose(gradient(double), plain * 2) and td.equal(gradient(double, removed=True), plain).all()
+    assert td.allclose(gradient(before=lambda incoming: (incoming[0] * 5,)), plain * 5)
+    with pytest.raises(td.DTypeError, match="returned 2 gradients"):
+        gradient(lambda given, incoming: (given[0], given[0]))
+
+
+def test_hooks_of_a_leaf_s_record_run_after_it_has_its_gradient():
+    x = td.ones(2, requires_grad=True)
+    view = x.expand_as(x)
+    leaf, seen = view.grad_fn.next_functions[0][0], []
+    leaf.register_hook(lambda given, incoming: seen.append((len(given), incoming[0].tolist(), x.grad.tolist())))
+    (view * 2).sum().backward()
+    assert seen == [(0, [2.0, 2.0], [2.0, 2.0])]
+
+
+WRONG = {
+    "shape": lambda: td.ones(7),
+    "fewer": lambda: td.ones(0),
+    "scalar": lambda: td.ones(()),
+    "wider": lambda: td.ones(3, dtype=td.float64),
+    "integers": lambda: td.ones(3, dtype=td.int64),
+}
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled", "autobatch"])
+@pytest.mark.parametrize("where", ["tensor", "leaf", "record", "before record"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_hooks_may_not_give_gradients_of_another_kind(wrong, where, how):
+    make = WRONG[wrong]
+    w = td.ones(3, requires_grad=True)
+    if where == "leaf":
+        w.register_hook(lambda g: make())
+
+    def f(x):
+        h = w * x
+        if where == "tensor":
+            h.register_hook(lambda g: make())
+        if where == "record":
+            h.grad_fn.register_hook(lambda given, incoming: (make(), *given[1:]))
+        if where == "before record":
+            h.grad_fn.register_prehook(lambda incoming: (make(),))
+        return td.tanh(h).sum()
+
+    def step(x):
+        if how == "autobatch":
+            with td.autobatch():
+                loss = f(x) + f(x)
+            loss.backward()
+        else:
+            f(x).backward()
+
+    with pytest.raises((td.ShapeError, td.DTypeError), match=r"a hook replaced a gradient of|it was given None"):
+        (td.compile(step) if how == "compiled" else step)(td.ones(3))
+    assert w.grad is None
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_hooks_may_not_give_a_gradient_other_data_of_another_size(batched):
+    w = td.ones(3, requires_grad=True)
+
+    def hook(g):
+        g.data = td.ones(1)
+
+    with td.autobatch() if batched else td.enable_grad():
+        h = w * td.ones(3)
+        h.register_hook(hook)
+        loss = h.sum() + (w * 2).sum()
+    with pytest.raises(
+        (td.ShapeError, td.AutogradError), match=r"a hook replaced a gradient of|takes values of x's shape"
+    ):
+        loss.backward()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_hook_before_a_record_may_say_that_there_is_no_gradient(batched):
+    w = td.ones(3, requires_grad=True)
+    with td.autobatch() if batched else td.enable_grad():
+        made = [w * x for x in (td.ones(3), td.ones(3) * 2)]
+        for h in made:
+            h.grad_fn.register_prehook(lambda incoming: (None,))
+        loss = sum(td.tanh(h).sum() for h in made)
+    loss.backward()
+    assert w.grad is None
+
+
+@pytest.mark.parametrize("dtype", [td.float64, td.bfloat16, td.int64, td.bool])
+@pytest.mark.parametrize("batched", [False, True])
+def test_gradients_to_start_from_are_converted(dtype, batched):
+    w = td.ones(3, requires_grad=True)
+    with td.autobatch() if batched else td.enable_grad():
+        y = w * td.tensor([1.0, 2.0, 3.0])
+    given = td.ones(3, dtype=dtype)
+    (found,) = td.autograd.grad(y, w, given, retain_graph=True)
+    y.backward(given)
+    assert found.dtype is w.grad.dtype is td.float32
+    assert found.tolist() == w.grad.tolist() == [1, 2, 3]
+    with pytest.raises(td.DTypeError, match="complex64"):
+        (w * 2).backward(td.ones(3, dtype=td.complex64))

@@ -1,6 +1,7 @@
 import inspect
 import threading
 
+import numpy as np
 import pytest
 
 import tandem as td
@@ -126,3 +127,21 @@ def test_detect_anomaly_in_backward(x):
 def test_detect_anomaly_in_forward(x):
     with td.autograd.detect_anomaly(), pytest.raises(td.AutogradError, match=r"(?s)log.*NaN.*test_modes.py"):
         td.log(x - 5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"whole": True}, {"replay": True}])
+def test_detect_anomaly_in_compiled_functions(settings):
+    def train(x):
+        loss = (td.sqrt(x) * td.tensor([0.0, 1.0])).sum()
+        loss.backward()
+        return loss.detach()
+
+    compiled = td.compile(train, **settings)
+    for _ in range(7):  # the calls are known after some
+        good, bad = (td.tensor([n, 2.0], requires_grad=True) for n in (1.0, 0.0))
+        compiled(good)
+        assert np.isfinite(good.grad.numpy()).all()
+        with td.autograd.detect_anomaly():
+            compiled(good)
+            with pytest.raises(td.AutogradError, match=r"(?s)sqrt: .*NaN.*recorded at test_modes\.py"):
+                compiled(bad)

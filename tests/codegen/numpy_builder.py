@@ -1,8 +1,11 @@
 """The scalar builder's interface on NumPy arrays: what an expression means, without any code generation."""
 
+import functools
+
 import numpy as np
 
 from tandem import dtypes
+from tandem.codegen import mathlib
 from tandem.codegen.llvm.angle import FAR, reduced_angle
 
 
@@ -64,6 +67,10 @@ for _name, _function in {
 
 class NumpyBuilder:
     approximates = False
+    as_written = True
+
+    def __getattr__(self, name: str):
+        return functools.partial(getattr(mathlib, name), self)
 
     def div_near(self, x, y):
         return x / y

@@ -76,7 +76,10 @@ def test_routines_compile():
     kernels = lowered(lambda x: td.sort(x), (3, 5000))
     kernels += lowered(lambda x: td.cumsum(x, 0), (3, 50))
     kernels += lowered(lambda x: td.max_pool2d(x, 2), (2, 3, 8, 8))
-    compile_all([*kernels, routines.fill_kernel(), routines.widen_kernel()])
+    kernels += [routines.fill_kernel(), routines.widen_kernel()]
+    kernels += [routines.join_rows_kernel(size) for size in (1, 2, 4, 8, 16)]
+    kernels += [routines.add_rows_kernel(dtype.code) for dtype in (td.float16, td.bfloat16, td.float32, td.float64)]
+    compile_all(kernels)
 
 
 def test_gradients_of_maxima_are_told_by_a_byte():

@@ -6,13 +6,16 @@ import pytest
 import tandem as td
 from tandem.codegen import EpilogueStep, KernelStep, lower
 from tandem.codegen.cpu.target import CPU
-from tandem.codegen.epilogues import _needed
+from tandem.codegen.epilogues import needed_between
 from tandem.codegen.order import Uses, writes_input
 
 
 @pytest.fixture(autouse=True)
 def small_updates_too(monkeypatch):
     monkeypatch.setattr(CPU.costs, "update_bytes", 0)
+
+
+pytestmark = pytest.mark.usefixtures("own_products")
 
 
 def floats(*shape, seed=0):
@@ -300,13 +303,13 @@ def test_order_of_steps():
         return [Uses(reads, writes, waits, [node], False) for node, (reads, writes, waits) in enumerate(sets)]
 
     steps = [({1, 2}, {3}, ()), ({7}, {8}, ()), ({4}, {5}, ()), ({3}, {6}, ()), ({3, 5}, {9}, set())]
-    assert _needed(uses(*steps), 0, 4) == [2]
+    assert needed_between(uses(*steps), 0, 4) == [2]
     steps[4] = ({3, 5}, {9}, {1})  # it waits for step 1
-    assert _needed(uses(*steps), 0, 4) == [1, 2]
+    assert needed_between(uses(*steps), 0, 4) == [1, 2]
     steps[2] = ({3}, {5}, ())  # which the product must precede
-    assert _needed(uses(*steps), 0, 4) is None
+    assert needed_between(uses(*steps), 0, 4) is None
     chain = uses(({1}, {2}, ()), ({3}, {4}, ()), ({4}, {5}, ()), ({2, 5}, {6}, ()))
-    assert _needed(chain, 0, 3) == [1, 2]
+    assert needed_between(chain, 0, 3) == [1, 2]
 
 
 def test_kernels_of_plans_stay_alone():

@@ -2,7 +2,9 @@
 
 import numpy as np
 
+import tandem as td
 import tandem.ops as F
+from tandem.codegen import KernelStep
 from tandem.graph.symbolic import hint
 from tests.codegen.lowering import lowered
 from tests.codegen.ops import add, exp, neg, reduce, softmax
@@ -85,3 +87,22 @@ def test_costly_values_are_not_computed_in_the_short_loops_of_others():
     assert kinds(spread(neg, (512, 32, 3)), points, depths) == ["elementwise"]
     wide = np.ones((512, 1, 64), np.float32)
     assert kinds(spread(exp, (512, 32, 64)), wide, depths) == ["elementwise"]
+
+
+def _gradient_of_a_tree(x, leaf):
+    """Every level's gradient is read twice, by way of a reshape and of slices."""
+    x = x.detach().requires_grad_(True)
+    g, mu, at = x.sigmoid(), td.ones(x.shape[0], 1), 0
+    for depth in range(4):
+        q, at = g[:, at : at + 2**depth], at + 2**depth
+        mu = td.stack((mu * q, mu * (1 - q)), 2).reshape(x.shape[0], -1)
+    (mu @ leaf).sum().backward()
+    return x.grad
+
+
+def test_what_several_read_through_slices_is_computed_once():
+    step = td.compile(_gradient_of_a_tree)
+    x, leaf = td.randn(64, 15), td.randn(16, 3)
+    np.testing.assert_allclose(_gradient_of_a_tree(x, leaf), step(x, leaf), rtol=1e-5, atol=1e-6)
+    kernels = [str(s.kernel).count("mul.f32") for s in step.graph().schedule.steps if isinstance(s, KernelStep)]
+    assert max(kernels) < 20  # each level again for the one before it: 54

@@ -101,3 +101,22 @@ def test_short_rows_are_reduced_side_by_side(dtype, length):
             values, places = run(lambda x: td.max(x * 2, -1))(x)
             np.testing.assert_array_equal(places.numpy(), plain.argmax(-1))
             np.testing.assert_array_equal(values.to(td.float32).numpy(), 2 * plain.max(-1))
+
+
+@pytest.mark.parametrize("norms", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [td.float32, td.float64])
+def test_gradients_of_norms_in_a_row(norms, dtype):
+    """What is kept for a pass is read there by a sum and by a result that replaces it, and that does not read it itself."""
+    td.manual_seed(0)
+    x, w = td.randn(6, 16, dtype=dtype, requires_grad=True), td.randn(6, 16, dtype=dtype)
+    scales = [td.randn(16, dtype=dtype, requires_grad=True) for _ in range(norms)]
+
+    def gradients():
+        y = x
+        for s in scales:
+            y = td.nn.functional.layer_norm(y, (16,), s, s)
+        return td.autograd.grad((y * w).sum(), [x, *scales])
+
+    close = 1e-3 if dtype is td.float32 else 1e-10
+    for ours, expected in zip(td.compile(gradients)(), gradients(), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=close, atol=close)

@@ -61,7 +61,19 @@ def encoded_points():
     return first, td.randn(1024, 3), loss
 
 
-@pytest.mark.parametrize("make", [pointwise_network, patches, encoded_points])
+def excited_volumes():
+    conv, norm, squeeze = td.nn.Conv3d(3, 16, 3, padding=1), td.nn.GroupNorm(4, 16), td.nn.Linear(16, 16)
+    net = td.nn.ModuleList([conv, norm, squeeze])
+
+    def loss(x):
+        h = norm(conv(x)).relu()
+        scales = squeeze(h.mean((2, 3, 4))).sigmoid()
+        return (h * scales[:, :, None, None, None]).square().sum()
+
+    return net, td.randn(2, 3, 8, 16, 16), loss
+
+
+@pytest.mark.parametrize("make", [pointwise_network, patches, encoded_points, excited_volumes])
 def test_training_steps_have_no_slow_kernels(make):
     net, x, loss = make()
 

@@ -696,3 +696,256 @@ def test_gradients_that_some_results_of_a_cell_never_get(cell):
         loss_of(sequences).backward()
         assert [g is None for g in found] == [q.grad is None for q in p]
         same(found[:4], [q.grad for q in p[:4]], 1e-4)
+
+
+def test_the_same_view_of_a_parameter_is_shared_by_all_members():
+    weight = td.randn(8, 8, requires_grad=True)
+    given = [td.randn(8) for _ in range(5)]
+    loss_of = lambda: sum(td.tanh(td.tanh(x @ weight.mT) @ weight[:, :4].mT.mT).sum() for x in given)
+    loss_of().backward()
+    expected, weight.grad = weight.grad, None
+    with td.autobatch() as batch:
+        loss = loss_of()
+    loss.backward()
+    same([weight.grad], [expected])
+    assert batch.groups <= batch.calls / 2
+
+
+def test_a_view_of_a_parameter_that_somebody_holds_gets_its_own_gradient():
+    weight = td.randn(6, 6, requires_grad=True)
+    given = [td.randn(6) for _ in range(4)]
+    with td.autobatch():
+        views = [weight.mT for _ in given]
+        loss = sum(td.tanh(x @ w).sum() for x, w in zip(given, views, strict=True))
+    found = td.autograd.grad(loss, [views[1]])[0]
+    w = weight.mT
+    expected = td.autograd.grad(td.tanh(given[1] @ w).sum(), [w])[0]
+    same([found], [expected])
+
+
+def repeated(calls_of, rounds=4):
+    """What calls give with td.autobatch after some rounds, when their sequences are known, and without it."""
+    for _ in range(rounds):
+        with td.autobatch() as batch:
+            found = calls_of()
+    return found, calls_of(), batch
+
+
+def test_a_cell_that_was_learned_with_one_operand_twice_takes_two():
+    weight = td.randn(8, 8, requires_grad=True)
+    given = [td.randn(8) for _ in range(20)]
+
+    def cell(x, y):
+        return td.tanh(td.tanh(x @ weight) * y + x)
+
+    def total(pairs):
+        return sum((cell(x, y) ** 2).sum() for x, y in pairs)
+
+    for pairs in (zip(given, given, strict=True), zip(given, reversed(given), strict=True)):
+        pairs = list(pairs)
+        found, expected, _ = repeated(lambda pairs=pairs: total(pairs))
+        same([found], [expected])
+        same(gradients(found, [weight]), gradients(expected, [weight]))
+    x = td.randn(8)
+    found, expected, _ = repeated(lambda: total([(x, y) for y in given]))  # and one that all cells share
+    same([found], [expected])
+
+
+def test_cells_of_one_function_with_other_parameters_are_known_too():
+    first, second = (nn.Linear(6, 6) for _ in range(2))
+    given = [td.randn(6) for _ in range(16)]
+
+    def cell(layer, x):
+        return td.tanh(layer(x)) * td.sigmoid(x)
+
+    def total():
+        return sum(cell(second, cell(first, cell(second, x))).sum() for x in given)
+
+    found, expected, batch = repeated(total)
+    same([found], [expected])
+    weights = [first.weight, second.weight]
+    same(gradients(found, weights), gradients(expected, weights))
+    assert batch.groups <= len(given) + 4  # additions one after the other; three layers, and the sum
+
+
+def test_views_inside_a_cell_leave_its_sequence_known():
+    layer = nn.Linear(6, 12)
+    given = [td.randn(6) for _ in range(16)]
+
+    def cell(x):
+        gates = layer(x.unsqueeze(0)).reshape(2, 6)
+        a, b = td.sigmoid(gates[0]), td.tanh(gates.mT[:, 1])
+        return (a * b).unsqueeze(0).squeeze(0)
+
+    def total():
+        return sum(cell(cell(x)).sum() for x in given)
+
+    found, expected, batch = repeated(total)
+    same([found], [expected])
+    same(gradients(found, [layer.weight]), gradients(expected, [layer.weight]))
+    assert batch.groups <= len(given) + 3
+    with td.autobatch():
+        inside = []
+
+        def kept(x):
+            gates = layer(x.unsqueeze(0)).reshape(2, 6)
+            inside.append(gates)
+            return td.sigmoid(gates[0]) * td.tanh(gates[1])
+
+        loss = sum(kept(x).sum() for x in given)
+    (found,) = td.autograd.grad(loss, [inside[3]])
+    x = layer(given[3].unsqueeze(0)).reshape(2, 6)
+    (expected,) = td.autograd.grad((td.sigmoid(x[0]) * td.tanh(x[1])).sum(), [x])
+    same([found], [expected])
+
+
+def test_an_error_inside_a_known_sequence_names_the_line():
+    table, weight = td.randn(5, 4), td.randn(4, 4, requires_grad=True)
+    index = [td.tensor([i % 5]) for i in range(20)]
+
+    def cell(i):
+        row = td.tanh(table[index[i]] @ weight)
+        return td.exp(row) * row
+
+    def total():
+        return sum(cell(i).sum() for i in range(20))
+
+    repeated(total)
+    index[7] = td.tensor([9])
+    with pytest.raises(td.TandemError, match=r"(?s)9.*test_autobatch\.py") as error, td.autobatch():
+        total()
+    assert "row = td.tanh" in str(error.value) or "in cell" in str(error.value)
+    index[7] = td.tensor([0])
+    found, expected, _ = repeated(total, 1)
+    same([found], [expected])
+
+
+def test_gradients_stop_at_a_tensor_that_is_detached_inside_a_cell():
+    layer = nn.Linear(6, 6)
+    given = [td.randn(6) for _ in range(16)]
+
+    def cell(x):
+        y = td.tanh(layer(x))
+        return y * (y.detach() * 0.5 + 1.0) + td.round(y.detach())
+
+    found, expected, _ = repeated(lambda: sum(cell(cell(x)).sum() for x in given))
+    same([found], [expected])
+    same(gradients(found, [layer.weight]), gradients(expected, [layer.weight]))
+
+
+# -- scopes that know the same cells
+
+
+def chains():
+    """A cell, a chain of cells whose inside is held, and vectors; the cell is known."""
+    td.manual_seed(0)
+    weight = td.randn(6, 6, dtype=td.float64).requires_grad_()
+    given = [td.randn(6, dtype=td.float64) for _ in range(40)]
+
+    def cell(x, h, between=None, other=False):
+        a = x @ weight
+        g = td.tanh(a + h)
+        if between is not None:
+            between()
+        c = g * h
+        return ((g + c).sum() * a, g) if other else (td.tanh(c + a), g)
+
+    def chain(count=30):
+        h, inside = given[0], []
+        for x in given[:count]:
+            h, g = cell(x, h)
+            inside.append(g)
+        return h, inside
+
+    for _ in range(3):
+        with td.autobatch():
+            total = sum(chain()[0].sum() for _ in range(3))
+        total.backward()
+    weight.grad = None
+    return weight, given, cell, chain
+
+
+def other_scope(chain):
+    """What numbers shapes otherwise than the scope around it, and makes the same cells."""
+    with td.autobatch():
+        for k in range(4):
+            td.ones(k + 2, 3) + 1
+        chain(5)
+
+
+def test_a_scope_inside_makes_the_same_cells_while_cells_wait():
+    weight, _, _, chain = chains()
+    held = []
+
+    def total():
+        h, inside = chain()
+        held.append(inside)  # of cells that have to be taken apart
+        other_scope(chain)
+        return h.sum()
+
+    with td.autobatch():
+        found = total()
+    expected = total()
+    same([found], [expected])
+    same(td.autograd.grad(found, [weight, held[0][3]]), td.autograd.grad(expected, [weight, held[1][3]]))
+
+
+def test_a_scope_inside_makes_the_same_cells_in_the_middle_of_one():
+    weight, given, cell, chain = chains()
+
+    def total():
+        h = given[0]
+        for k, x in enumerate(given):
+            h, _ = cell(x, h, lambda: other_scope(chain), other=k % 4 == 1)
+        return h.sum()
+
+    with td.autobatch():
+        found = total()
+    expected = total()
+    same([found], [expected])
+    same(gradients(found, [weight]), gradients(expected, [weight]))
+
+
+def test_calls_known_under_one_default_type_are_others_under_another():
+    given = [td.arange(6) + k for k in range(40)]
+
+    def total():
+        return [(x / 3 + 1).mean() for x in given]
+
+    before = td.get_default_dtype()
+    try:
+        with td.autobatch():
+            first = total()
+            td.set_default_dtype(td.float64)
+        for _ in range(2):
+            with td.autobatch():
+                found = total()
+            assert {t.dtype for t in found} == {td.float64}
+            same(found, total())
+        assert first[0].dtype == before
+    finally:
+        td.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_calls_before_a_recursion_goes_down_are_taken_when_it_is_back(shared):
+    td.manual_seed(0)
+    project, inner, table = nn.Linear(5, 5), nn.Linear(5, 5, bias=False), nn.Embedding(9, 5)
+    given = td.randn(5).requires_grad_()
+
+    def state(tree):
+        token, *children = (tree,) if isinstance(tree, int) else (len(tree), *tree)
+        x = table(td.tensor([token % 9]))
+        own = project(x) * (x if shared else given)
+        states = [state(child) for child in children]
+        return td.tanh(own + inner(td.cat(states).sum(0))) if states else td.tanh(own)
+
+    trees = TREES * 6
+
+    def total():
+        return sum(state(tree).sum() for tree in trees)
+
+    found, expected, _ = repeated(total)
+    same([found], [expected])
+    wanted = [*project.parameters(), inner.weight, table.weight, *([] if shared else [given])]
+    same(gradients(found, wanted), gradients(expected, wanted))

@@ -419,15 +419,15 @@ class Without:
 
 
 @pytest.fixture
-def by_operators():
-    """Rows are joined and added as on devices."""
-    before = _runtime.set_rows_by_operators(True)
+def in_order():
+    """Inputs are put in the order of the frontiers, as on devices."""
+    before = _runtime.set_orders_inputs(True)
     yield
-    _runtime.set_rows_by_operators(before)
+    _runtime.set_orders_inputs(before)
 
 
-@pytest.mark.usefixtures("by_operators")
-def test_rows_joined_by_operators():
+@pytest.mark.usefixtures("in_order")
+def test_inputs_in_the_order_of_frontiers():
     test_child_sum_tree_lstm()
     test_attention_over_children_and_outputs_besides_the_state()
     test_dropout_in_a_vertex_draws_the_numbers_of_its_turn()

@@ -406,3 +406,15 @@ def test_an_index_out_of_range_inside_a_loop_names_the_line():
 
     with pytest.raises(td.IndexRangeError, match=r"test_loops\.py"):
         td.compile(f)(td.ones(3), td.tensor([0, 5]))
+
+
+def test_a_loop_that_does_not_run_divides_by_nothing():
+    """The check of a divisor is no part that may run before its loop."""
+
+    def fn(n, x, y):
+        return td.while_loop(lambda i, s: i < n, lambda i, s: (i + 1, s + x // y), (td.tensor(0), td.zeros_like(x)))[1]
+
+    x, y = td.tensor([4, 5]), td.tensor([0, 2])
+    assert [0, 0] == fn(td.tensor(0), x, y).tolist() == td.compile(fn)(td.tensor(0), x, y).tolist()
+    with pytest.raises(td.DivisionError):
+        td.compile(fn)(td.tensor(1), x, y)

@@ -215,6 +215,33 @@ def test_random_programs(mode):
         agree(random_program(seed), mode)
 
 
+def test_random_programs_with_calls_that_are_predicted():
+    for seed in range(8):
+        agrees_again(seed)
+
+
+def agrees_again(seed):
+    """Compiled calls with gradients, again and again, as eagerly. How many of them were predicted."""
+
+    def step(x, w):
+        x.grad = w.grad = None
+        value = random_program(seed)(x, w)
+        value.backward()
+        return value.detach(), x.grad, w.grad
+
+    compiled, rng = td.compile(step), np.random.default_rng(1)
+    for number in range(5):
+        x, w = (td.tensor(rng.normal(size=s), requires_grad=True) for s in ((4, 6), (3,)))
+        expected = [None if t is None else t.numpy() for t in step(x, w)]
+        for found, wanted in zip(compiled(x, w), expected, strict=True):
+            assert (found is None) == (wanted is None)
+            if found is not None:
+                np.testing.assert_allclose(
+                    found.numpy(), wanted, rtol=1e-9, atol=1e-9, err_msg=f"{seed}, call {number}"
+                )
+    return compiled._programs.num_predicted
+
+
 @pytest.mark.parametrize("mode", ["compiled", "vmap"])
 def test_nothing_is_written_where_there_is_nothing(mode):
     def empty(x, w):
@@ -223,3 +250,37 @@ def test_nothing_is_written_where_there_is_nothing(mode):
         return h.sum() + x.sum()
 
     agree(empty, mode)
+
+
+def overlapping(t):
+    """Views in which several elements lie in one place."""
+    yield t[:1].expand(3, 4)
+    yield t[0, :1].expand(4)
+    yield t[:, :1].expand(3, 4)
+    yield t.view(-1)[4:5].expand(2, 2)
+
+
+WRITES = [
+    lambda v: v.add_(1),
+    lambda v: v.fill_(2.0),
+    lambda v: v.copy_(td.ones_like(v)),
+    lambda v: v.__setitem__(slice(None), 3.0),
+]
+
+
+@pytest.mark.parametrize("mode", ["compiled", "checkpoint", "vmap"])
+@pytest.mark.parametrize("write", WRITES, ids=["add_", "fill_", "copy_", "setitem"])
+def test_views_with_several_elements_in_one_place_are_refused_as_eagerly(mode, write):
+    for number in range(4):
+
+        def f(x, w, number=number):
+            h = x[:3, :4] * w[0]
+            write(list(overlapping(h))[number])
+            return h.sum()
+
+        errors = []
+        for m in (None, mode):
+            with pytest.raises(td.ValueRangeError, match="share one memory location") as caught:
+                run(f, m)
+            errors.append(str(caught.value).splitlines()[:2])
+        assert errors[0] == errors[1]

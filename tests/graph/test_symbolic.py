@@ -6,7 +6,8 @@ import operator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.graph.symbolic import Sym, Symbols, ceildiv, hint, maximum, minimum, substitute, symbol_indices
+from tandem.graph.substitution import substitute, symbol_indices
+from tandem.graph.symbolic import Sym, Symbols, ceildiv, hint, maximum, minimum
 
 _OPERATORS = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, minimum, maximum]
 

@@ -189,13 +189,12 @@ def test_numbers_of_threads(family, compiled):
 def test_what_was_measured_does_not_choose_then(compiled):
     operands = _floats(640, 384), _floats(384, 256)
     kind = tune.KINDS.index("other")
-    before = _runtime.prefers_own_products(kind)
     td.use_deterministic_algorithms(True)
     found = []
     for own in (0, 1):
-        _runtime.prefer_products(kind, own, at_once=True)
+        _runtime.force_products(kind, bool(own))
         found.append(_bits(td.matmul, operands, compiled))
-    _runtime.prefer_products(kind, before, at_once=True)
+    _runtime.force_products(kind, None)
     assert found[0] == found[1]
 
 

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -106,3 +108,13 @@ def test_a_transposed_operand_whose_columns_lie_4_kb_apart(rows):
     b = generator.standard_normal((200, 70)).astype(np.float32)
     got = td.tensor(wide)[:, :rows].T @ td.tensor(b)
     np.testing.assert_allclose(got.numpy(), wide[:, :rows].T @ b, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_small_products_with_columns_that_lie_one_after_the_other(dtype):
+    rng = np.random.default_rng(0)
+    for m, k, n in itertools.product((3, 8), (1, 3, 4, 5, 8, 31, 64), (1, 3, 4, 6, 9, 33, 64)):
+        a = rng.standard_normal((m, k)).astype(dtype)
+        wide = rng.standard_normal((n, k + 3)).astype(dtype)  # rows begin anywhere
+        product = td.tensor(a) @ td.tensor(wide)[:, 1 : k + 1].T
+        np.testing.assert_allclose(product.numpy(), a @ wide[:, 1 : k + 1].T, rtol=1e-4, atol=1e-5)

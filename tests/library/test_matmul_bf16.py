@@ -35,3 +35,15 @@ def test_layers_and_left_sides_of_other_layouts():
     a, b = rounded(td.randn(30, 20)).T, rounded(td.randn(30, 24))
     exact = a.to(td.float32).numpy() @ b.to(td.float32).numpy()
     np.testing.assert_allclose((a @ b).to(td.float32).numpy(), exact, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("m", [1, 9, 64, 70, 130])
+@pytest.mark.parametrize("k", [1, 2, 63, 128, 131])
+@pytest.mark.parametrize("step", [1, 2])
+def test_left_sides_whose_columns_are_contiguous(m, k, step):
+    """As in gradients of weights: their pairs are made from two columns at once."""
+    td.manual_seed(m * k)
+    whole = rounded(td.randn(k, m * step + 3))
+    a, b = whole[:, : m * step : step].T, rounded(td.randn(k, 40))
+    expected = a.to(td.float64) @ b.to(td.float64)
+    np.testing.assert_allclose(expected, (a @ b).to(td.float64), rtol=8e-3, atol=1e-2)

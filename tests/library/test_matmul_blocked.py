@@ -102,6 +102,7 @@ def test_nan_and_infinity_stay_where_they_belong(m, order):
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.usefixtures("own_products")
 @pytest.mark.parametrize(
     "m,n,k", [(256, 600, 784), (700, 256, 700), (20, 1024, 256), (16, 2048, 1024), (300, 1200, 300), (1003, 905, 400)]
 )

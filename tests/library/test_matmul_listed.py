@@ -97,6 +97,7 @@ def test_nan_on_the_left_stays():
     np.testing.assert_array_equal(rest, np.delete(a, [3, 7], axis=0) @ b)
 
 
+@pytest.mark.usefixtures("own_products")
 def test_results_do_not_depend_on_the_number_of_threads():
     rng = np.random.default_rng(4)
     before = td.get_num_threads()

@@ -10,6 +10,7 @@ import pytest
 
 from tandem import _runtime
 from tests.library.layouts import assert_near, random, run
+from tests.processes import run_script
 
 
 @pytest.mark.skipif(
@@ -33,6 +34,40 @@ def test_matmul_from_several_threads_at_once():
     [t.join() for t in threads]
     for result in results:
         assert_near(expected, result, scale=40)
+
+
+SIGNALS = """
+import ctypes, signal, sys, threading
+from tandem import _runtime
+from tandem.machine.tune import KINDS
+
+class Stack(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+
+def multiply(runs):
+    for kind in range(1, len(KINDS)):
+        _runtime.time_products(kind, runs)
+    stack = Stack()
+    assert ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack)) == 0
+    used.append(stack.size)
+
+used = []
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+multiply(10)
+thread = threading.Thread(target=multiply, args=(1,))
+thread.start()
+thread.join()
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(min(used) > 1 << 16)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the layout of a C struct")
+@pytest.mark.skipif(_runtime.blas_backend() != "onednn", reason="about oneDNN's code")
+def test_signals_leave_the_memory_of_matmuls_alone(tmp_path):
+    done = run_script(SIGNALS, tmp_path)
+    assert done.stdout.split() == ["True"], (done.returncode, done.stderr)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -27,6 +27,22 @@ def train(x, y):
     return loss
 
 compiled = td.compile(train)
+
+def changing(x, y, how):
+    h = model(x)
+    if how == 1:
+        h.register_hook(lambda g: g * 2)
+    if how == 2:
+        raise KeyError
+    if how == 3:
+        held[:] = [h, x[0]]
+    loss = F.cross_entropy(h, y)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+held = []
+changes = td.compile(changing)
 numbers = td.compile(lambda x, p: F.layer_norm(F.dropout(x, p), (8,), eps=p))
 graph = td.Graph()
 with graph.as_default():
@@ -40,6 +56,11 @@ def step(k):
         float(train(x, y))
     elif what == "compiled":
         float(compiled(x, y))
+    elif what == "changes":
+        try:
+            changes(x, y, k * k % 7 % 4)
+        except KeyError:
+            pass
     elif what == "session":
         session.run(result, {fed: x})
     elif what == "numbers":
@@ -67,7 +88,7 @@ for k in range(warm, warm + steps):
 print((resident() - before) / steps)
 """
 
-KINDS = ["eager", "compiled", "session", "numbers", "compiled numbers", "errors"]
+KINDS = ["eager", "compiled", "changes", "session", "numbers", "compiled numbers", "errors"]
 
 
 # Bytes a step. What the system's allocator keeps back is noise; anything that is kept for a step is more. Machine code stays for

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 import tandem as td
 from tests.check import check_op
@@ -40,3 +41,10 @@ def test_sum():
     check_op(td.sum, reference=lambda x: x.sum(-1), shapes=[(3, 4), (5,), (2, 0), (2, 3, 4)], kwargs={"axis": -1})
     check_op(td.sum, reference=lambda x: x.sum(0), shapes=[(3, 4), (5,), (2, 0), (2, 3, 4)], kwargs={"axis": 0})
     check_op(td.sum, reference=np.sum)
+
+
+def test_addcdiv_of_integers_is_refused():
+    whole = td.tensor([4, 6])
+    with pytest.raises(td.DTypeError, match="integers are divided in more ways than one"):
+        td.addcdiv(whole, whole, whole)
+    assert td.addcdiv(td.ones(2), whole, td.tensor([8.0, 6.0])).tolist() == [1.5, 2.0]

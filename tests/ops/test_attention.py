@@ -124,3 +124,23 @@ def test_rows_as_they_lie_in_memory(t, order):
 
 
 CHECKED.add("scaled_dot_product_attention")
+
+
+@pytest.mark.parametrize("dtype", [td.float32, td.float64])
+@pytest.mark.parametrize("queries, groups", [(1, 1), (1, 4), (3, 2), (8, 1), (9, 1)])
+def test_a_few_queries_are_as_many(dtype, queries, groups):
+    """Few of them read keys and values where they lie; the formula says what they give."""
+    td.manual_seed(0)
+    q = td.randn(2, 2 * groups, queries, 20, dtype=dtype)
+    stored = td.randn(2, 2, 37, 2, 20, dtype=dtype)  # a cache: keys and values of a head are not neighbours
+    k, v = stored[0].permute(0, 2, 1, 3), stored[1].permute(0, 2, 1, 3)
+    seen = td.rand(2, 1, queries, 37) > 0.4
+    seen[0, 0, 0] = False
+    for mask in (None, seen, td.randn(2, 2 * groups, queries, 37, dtype=dtype), seen[:1, :, :1]):
+        got = td.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+        wide_k, wide_v = (x.repeat_interleave(groups, 1) for x in (k, v))
+        scores = q @ wide_k.transpose(2, 3) / 20**0.5
+        if mask is not None:
+            scores = td.where(mask, scores, -float("inf")) if mask.dtype is td.bool else scores + mask
+        weights = td.nan_to_num(scores.softmax(-1), 0.0)
+        np.testing.assert_allclose(got.numpy(), (weights @ wide_v).numpy(), rtol=2e-5, atol=2e-5)

@@ -63,8 +63,28 @@ def test_segments():
     got = td.segment_reduce(td.tensor(x), "mean", lengths=td.tensor(lengths)).numpy()
     assert np.isnan(got[1]).all()
     np.testing.assert_allclose(got[[0, 2, 3]], [parts[i].mean(0) for i in (0, 2, 3)])
+    got = td.segment_reduce(td.tensor(x), "mean", lengths=td.tensor(lengths), initial=0.5)
+    assert_close(got, np.stack([(p.sum(0) + 0.5) / max(len(p), 1) for p in parts]))
     with pytest.raises(td.errors.ShapeError, match="add up to 3"):
         td.segment_reduce(td.tensor(x), "sum", lengths=td.tensor([1, 2]))
+    with pytest.raises(td.ValueRangeError, match="lengths contain -1; none may be negative"):
+        td.segment_reduce(td.tensor(x), "sum", lengths=td.tensor([7, -1]))
+    with pytest.raises(td.ValueRangeError, match="offsets do not begin with 0"):
+        td.segment_reduce(td.tensor(x), "sum", offsets=td.tensor([1, 3, 7]))
+
+
+def test_segments_of_every_row():
+    x, lengths = normal(2, 3, 2), [[1, 2], [3, 0]]
+    for kind in ("sum", "mean", "max", "prod"):
+        got = td.segment_reduce(td.tensor(x), kind, lengths=td.tensor(lengths), axis=1, initial=1.0)
+        rows = [td.segment_reduce(td.tensor(r), kind, lengths=td.tensor(n), initial=1.0) for r, n in zip(x, lengths)]
+        assert_close(got, td.stack(rows).numpy())
+    got = td.segment_reduce(td.tensor(x), "sum", offsets=td.tensor([[0, 1, 3], [0, 3, 3]]), axis=1)
+    assert_close(got, td.segment_reduce(td.tensor(x), "sum", lengths=td.tensor(lengths), axis=1).numpy())
+    with pytest.raises(td.ShapeError, match=r"along axis 1 they must have 2 axes"):
+        td.segment_reduce(td.tensor(x), "sum", lengths=td.tensor([1, 2]), axis=1)
+    with pytest.raises(td.ShapeError, match="add up to 2"):
+        td.segment_reduce(td.tensor(x), "sum", lengths=td.tensor([[1, 2], [2, 0]]), axis=1)
 
 
 def test_positions_of_a_fixed_number():

@@ -49,3 +49,9 @@ def test_dist_and_renorm():
     t = td.tensor(x)
     assert t.renorm_(2, 0, 1.5) is t
     assert_close(t, reference)
+
+
+def test_counted_differences_take_part_in_gradients():
+    a, b = (td.tensor(normal(2, 3), requires_grad=True) for _ in range(2))
+    td.cdist(a, b, 0).sum().backward()
+    assert a.grad.tolist() == [[0.0] * 3] * 2 and b.grad.tolist() == [[0.0] * 3] * 2

@@ -178,3 +178,10 @@ def test_reshapes_of_permuted_memory_follow_their_own_groups():
         x = rng.standard_normal(sizes).astype(np.float32)
         permuted = td.tensor(x).permute(1, 3, 0, 2, 4)
         np.testing.assert_array_equal(x.transpose(1, 3, 0, 2, 4).reshape(shape), permuted.reshape(shape).numpy())
+
+
+def test_expanding_to_its_own_shape_is_a_view():
+    x = td.ones(2, 3, requires_grad=True)
+    for y in (x.expand(2, 3), x.expand_as(x), x.expand(-1, -1), td.broadcast_to(x, (2, 3))):
+        assert y is not x and not y.is_leaf and y.grad_fn.next_functions[0][0].variable is x
+        assert y.data_ptr() == x.data_ptr()

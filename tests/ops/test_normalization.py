@@ -99,3 +99,16 @@ def test_normalize():
 def test_normalize_along_several_axes():
     x = td.tensor([[3.0, 0.0], [0.0, 4.0]])
     assert td.allclose(td.nn.functional.normalize(x, dim=(-2, -1)), x / 5)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: td.nn.functional.layer_norm(x, (0,)), lambda x: td.nn.functional.rms_norm(x, (0,)),
+    lambda x: td.nn.functional.normalize(x, dim=1), lambda x: td.softmax(x, 1),
+    lambda x: td.nn.functional.group_norm(x[:, None].expand(x.shape[0], 4, 0), 2),
+], ids=["layer_norm", "rms_norm", "normalize", "softmax", "group_norm"])  # fmt: skip
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_without_elements_are_not_walked_through(call, compiled):
+    """However many: a walk over 10^12 of them would take minutes."""
+    call = td.compile(call) if compiled else call
+    for rows in (4, 10**12):
+        assert call(td.zeros(0, rows).T).size == 0

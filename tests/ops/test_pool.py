@@ -125,6 +125,23 @@ def test_channels_last_stays():
         assert x.grad.permute(0, 2, 3, 1).is_contiguous()
 
 
+@pytest.mark.parametrize("channels", [1, 3, 24, 29, 70, 167])
+def test_any_number_of_channels_is_pooled(channels):
+    """What is no multiple of a vector, with windows cut by the edges, with and without positions, with NaN."""
+    td.manual_seed(channels)
+    x = td.randn(2, channels, 7, 9)
+    x[1, channels // 2, 3, 4] = float("nan")
+    last, pool = x.contiguous(memory_format=td.channels_last), {"kernel_size": 3, "stride": 2, "padding": 1}
+    values = td.export.freeze(lambda x: td.nn.functional.max_pool2d(x, **pool).relu(), last, dynamic=False)
+    expected, where = td.nn.functional.max_pool2d(x, **pool, return_indices=True)
+    given, positions = td.nn.functional.max_pool2d(last, **pool, return_indices=True)
+    np.testing.assert_array_equal(expected.numpy(), given.numpy())
+    np.testing.assert_array_equal(where.numpy(), positions.numpy())
+    np.testing.assert_array_equal(expected.relu().numpy(), values(last).numpy())
+    means = [td.nn.functional.avg_pool2d(t, **pool).numpy() for t in (x, last)]
+    np.testing.assert_allclose(*means, rtol=1e-6, atol=1e-6)
+
+
 def test_windows_of_padding_alone_are_refused():
     x = td.zeros(1, 1, 1, 4)
     for call in (td.max_pool2d, td.compile(td.max_pool2d)):

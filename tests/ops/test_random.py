@@ -168,7 +168,7 @@ def test_multinomial_refuses_weights_that_are_none(weights, message, compiled, r
 def test_multinomial_of_nothing():
     assert td.multinomial(td.ones(0, 3), 2, replacement=True).shape == (0, 2)
     assert td.multinomial(td.tensor([2.0, 0, 0]), 3, replacement=True).tolist() == [0, 0, 0]
-    with pytest.raises(td.ShapeError, match="nothing to draw from"):
+    with pytest.raises(td.ShapeError, match="nothing to sample from"):
         td.multinomial(td.ones(2, 0), 1, replacement=True)
 
 

@@ -150,3 +150,11 @@ def test_pad_in_numpys_manner(mode):
         td.pad(td.tensor(x), ((1, 1), (1, 1), (1, 1)))
     with pytest.raises(td.errors.ValueRangeError, match="either pad or pad_width"):
         td.pad(td.tensor(x))
+
+
+def test_padding_replicates_what_the_other_end_takes_away():
+    x = td.tensor([[1.0, 2.0, 3.0]])
+    pad = td.nn.functional.pad
+    assert pad(x, (-3, 4), mode="replicate").tolist() == [[3.0] * 4]
+    assert pad(x, (2, -4), mode="replicate").tolist() == [[1.0]]
+    assert pad(x, (-2, 2), mode="reflect").tolist() == [[3.0, 2.0, 1.0]]

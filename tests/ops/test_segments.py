@@ -50,3 +50,10 @@ def test_numbers_are_checked():
         td.segment_sum(td.ones(1), td.tensor([3]), 3)
     with pytest.raises(td.ShapeError, match="a number for every row"):
         td.segment_sum(td.ones(2), td.tensor([0]), 3)
+
+
+def test_numbers_of_segments_are_not_counted_from_the_end():
+    for function in (td.segment_sum, td.segment_mean, td.segment_max, td.segment_softmax):
+        for one in (function, td.compile(function)):
+            with pytest.raises(td.IndexRangeError, match="index -1 is out of range"):
+                one(td.ones(3), td.tensor([0, -1, 1]), 2)

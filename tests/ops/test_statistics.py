@@ -78,3 +78,20 @@ def test_diff():
     check_op(td.diff, lambda a: np.diff(a, 2, 0), inputs=[(x,)], kwargs={"n": 2, "axis": 0})
     assert td.diff(td.tensor([True, False, False])).tolist() == [True, False]
     assert td.diff(td.tensor([1])).shape == (0,)
+
+
+def test_variances_of_few_elements_are_rounded_once():
+    x = np.random.default_rng(3).normal(size=(7, 500)).astype("float32")
+    expected = x.astype("float64").var(0, ddof=1)
+    error = td.tensor(x).var(0).numpy() / expected - 1
+    assert np.abs(error).max() <= 2**-23
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("offset", [0, 40])
+def test_variances_of_many_elements_are_as_good_as_single_ones(dtype, offset):
+    x = td.tensor((np.random.default_rng(3).normal(size=(3000, 40)) + offset).astype("float32")).to(getattr(td, dtype))
+    for axis, along in ((0, x), (1, x.T.contiguous())):
+        wide = along.to(td.float64).numpy()
+        found = td.var(along, axis).to(td.float64).numpy()
+        np.testing.assert_allclose(found, wide.var(axis), {"float32": 1.5e-7, "bfloat16": 4e-3, "float16": 5e-4}[dtype])

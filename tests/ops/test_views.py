@@ -87,6 +87,27 @@ def test_as_strided_of_a_gap():
     assert g.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("axis, size, step", [(0, 3, 1), (1, 2, 2), (1, 2, 3), (0, 1, 2), (-1, 3, 2), (1, 0, 1)])
+def test_unfold_inside_of_a_compiled_function(axis, size, step):
+    """Of a tensor that has no memory yet."""
+    windows_end_with_a_step = (axis, size, step) not in [(1, 2, 3), (0, 1, 2)]  # others need memory
+    f = lambda x: td.unfold(td.tanh(x), axis, size, step).square()
+    x = td.randn(5, 5, dtype=td.float64, requires_grad=True)
+    whole = td.compile(f, whole=windows_end_with_a_step)
+    assert td.equal(f(x), whole(x)).all()
+    expected = td.autograd.grad(f(x).sum(), x)[0]
+    assert td.allclose(expected, td.autograd.grad(td.compile(f)(x).sum(), x)[0], rtol=1e-12)
+
+
+def test_writes_through_windows_of_a_deferred_tensor_reach_it():
+    def f(x):
+        y = x * 2
+        y.unfold(0, 2, 2)[:, 1] = 5
+        return y
+
+    assert [0, 5, 4, 5, 8] == f(td.arange(5)).tolist() == td.compile(f)(td.arange(5)).tolist()
+
+
 def test_unfold():
     check_op(
         td.unfold,

@@ -64,6 +64,18 @@ def test_what_is_joined_and_flattened_lies_well():
     check_pass(channels_last, before, expected, [*TYPES, "f32[12]"])
 
 
+def test_what_is_padded_lies_as_it_did():
+    fused, pad = ConvFused(*BY_CHANNEL.geometry, "relu", 0.0, 0.0), F.Embed((0,) * 4, (1,) * 4, (8, 12, 33, 33))
+
+    def before(x, w, r, b):
+        return F.Reduce("sum", (2, 3), None)(fused(pad(fused(x, w, b)), w, b))
+
+    def expected(x, w, r, b):
+        return F.Reduce("sum", (2, 3), None)(fused(pad(fused(Arrange((0, 2, 3, 1))(x), w, b)), w, b))
+
+    check_pass(channels_last, before, expected, [*TYPES, "f32[12]"])
+
+
 def small_net():
     td.manual_seed(0)
     return nn.Sequential(

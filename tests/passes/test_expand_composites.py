@@ -17,3 +17,18 @@ def test_composites_inside_of_composites_are_expanded_too():
 def test_primitives_stay():
     program = lambda x: F.Reduce("sum", (1,))(F.Exp()(x))
     check_pass(expand_composites, program, program, ["f32[3,4]"])
+
+
+def test_layers_of_equal_shapes_are_asked_once(monkeypatch):
+    asked = []
+    expand = F.Softmax.expand
+    monkeypatch.setattr(F.Softmax, "expand", lambda self, x: asked.append(self) or expand(self, x))
+
+    def before(x, y):
+        return [F.Softmax(1)(v) for v in (x, F.Neg()(x), y, F.Neg()(y))]
+
+    def expected(x, y):
+        return [expand(F.Softmax(1), v) for v in (x, F.Neg()(x), y, F.Neg()(y))]
+
+    check_pass(expand_composites, before, expected, ["f32[4,3]", "f32[2,3]"])
+    assert len(asked) == 2

@@ -5,6 +5,11 @@ import pytest
 
 import tandem as td
 import tandem.ops as F
+from tandem.errors import InternalError
+from tandem.graph.ir import Graph
+from tandem.passes import pipeline
+from tandem.passes.graph_pass import PASSES, graph_pass
+from tests.passes.check import trace
 
 # -- the pipeline keeps values
 
@@ -65,3 +70,20 @@ def test_a_switch_that_names_no_pass_is_told(switch):
     with td.switches(**{switch: "simplfy"}), pytest.warns(SwitchWarning) as told:  # though its program is on disk now
         td.compile(lambda x: x * 2 + 1.25)(td.ones(2))
     assert told[0].filename == __file__
+
+
+def test_the_pass_that_gives_a_wrong_graph_is_named(monkeypatch):
+    @graph_pass
+    def loses_a_node(graph):
+        wrong = Graph(graph.symbols, graph.name)
+        wrong.inputs, wrong.outputs = graph.inputs, graph.outputs
+        wrong.nodes = [n for n in graph.nodes if n.op.is_input or n.op.name == "exp"]
+        return wrong
+
+    monkeypatch.setattr(pipeline, "PIPELINE", [pipeline.PIPELINE[0], loses_a_node, *pipeline.PIPELINE[1:]])
+    graph = trace(lambda x: F.Exp()(F.Neg()(x)), ["f32[3]"])
+    try:
+        with pytest.raises(InternalError, match="after loses_a_node: uses a value of neg"):
+            pipeline.run_pipeline(graph)
+    finally:
+        PASSES.pop("loses_a_node")

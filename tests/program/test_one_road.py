@@ -11,6 +11,7 @@ import pytest
 
 import tandem as td
 from tandem.codegen import workers
+from tandem.codegen.cpu import target
 from tandem.errors import CompileWarning
 from tandem.program import driver
 from tandem.transforms import traced
@@ -88,7 +89,7 @@ def test_a_memory_budget_is_kept(name, fresh):
 def test_compile_workers_are_asked(name, fresh, monkeypatch):
     asked = []
     ahead = workers.compiling_ahead
-    monkeypatch.setattr(driver, "compiling_ahead", lambda worthwhile: asked.append(worthwhile) or ahead(False))
+    monkeypatch.setattr(target, "compiling_ahead", lambda worthwhile: asked.append(worthwhile) or ahead(False))
     door(name).step()
     assert asked
 

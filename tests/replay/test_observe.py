@@ -1,5 +1,6 @@
 """What a function does besides computing: it is not replayed."""
 
+import gc
 import math
 import random
 import threading
@@ -12,6 +13,7 @@ import pytest
 import tandem as td
 from tandem import nn
 from tandem.errors import UnsupportedError
+from tandem.replay.observe import Observation
 from tests.replay.replays import refused, warmed
 
 ITEMS = [1.0, 2.0]
@@ -174,3 +176,26 @@ def test_addresses():
     refused(lambda x: x * (x._version % 2), td.ones(2), match="looks at memory itself")
     with pytest.raises(td.TandemError, match="value of a tensor is read"):
         td.compile(lambda x: x * (x.data_ptr() % 2), replay=True)(td.ones(2))
+
+
+class Finalized:
+    def __init__(self):
+        self.itself = self  # garbage that only the collector finds
+
+    def __del__(self):
+        CALLS.append(1)
+
+
+def test_finalizers_of_other_objects_are_no_part_of_a_call():
+    before, observed = gc.get_threshold(), Observation()
+    try:
+        gc.disable()
+        garbage = [Finalized() for _ in range(10)]
+        del garbage
+        gc.set_threshold(gc.get_count()[0] + 50)  # the collector is due in the middle of the call
+        gc.enable()
+        observed.call(lambda: [[] for _ in range(100)], (), {})
+        assert gc.isenabled()
+    finally:
+        gc.set_threshold(*before)
+    assert Finalized.__del__.__code__ not in observed.seen

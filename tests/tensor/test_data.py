@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tandem as td
 from tandem import _runtime, dtypes
 from tandem._runtime import from_data
 from tests.tensor.arrays import LAYOUTS, NUMPY_DTYPES, sample
@@ -126,6 +127,15 @@ def test_nesting_has_an_end():
     for _ in range(16):
         deep = [deep]
     assert from_data(deep).shape == (1,) * 16
+
+
+def test_arrays_in_lists_are_copied_whatever_their_strides():
+    a = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+    expected = np.stack([a.transpose(2, 0, 1), a.transpose(2, 0, 1)[::-1]])
+    assert np.array_equal(expected, td.tensor([a.transpose(2, 0, 1), a.transpose(2, 0, 1)[::-1]]).numpy())
+    # Rows of nothing are not walked, however many there are.
+    assert (2, 1 << 40, 0) == td.tensor([td.zeros(1 << 40, 0)] * 2).shape
+    assert (1, 1 << 40, 0) == td.tensor([td.zeros(1 << 40, 0)], dtype=td.int32).shape
 
 
 def test_lists_that_change_while_they_are_read():

@@ -5,6 +5,7 @@ import gc
 import numpy as np
 import pytest
 
+import tandem as td
 from tandem import _runtime, dtypes, memory
 from tandem._runtime import from_dlpack
 from tests.tensor.arrays import LAYOUTS, NUMPY_DTYPES, sample
@@ -80,6 +81,15 @@ def test_read_only_needs_the_new_protocol():
     assert not from_dlpack(t.__dlpack__(max_version=(1, 0)))._writable
     assert from_dlpack(t.__dlpack__(copy=True))._writable
     assert from_dlpack(t, copy=True)._writable
+
+
+def test_a_capsule_of_read_only_memory_says_so():
+    a = np.arange(3.0)
+    a.flags.writeable = False
+    shared = td.from_dlpack(td.to_dlpack(td.from_numpy(a)))
+    assert shared.tolist() == [0, 1, 2]
+    with pytest.raises(td.TandemError, match="read-only"):
+        shared.add_(1)
 
 
 def test_copies_are_copies():

@@ -157,7 +157,7 @@ def test_vmap_of_operators_on_stretches_and_sequences():
     ]
     for fn, given in cases:
         expected = td.stack([fn(*(t[i] for t in given)) for i in range(3)])
-        np.testing.assert_allclose(td.vmap(fn)(*given).numpy(), expected.numpy(), rtol=1e-6)
+        np.testing.assert_allclose(td.vmap(fn)(*given).numpy(), expected.numpy(), rtol=1e-6, atol=1e-6)
     gradient = td.func.grad(lambda g: (td.vmap(cases[2][0])(g, h, c) ** 2).sum())(gates)
     single = td.stack(
         [td.func.grad(lambda g, i=i: (cases[2][0](g, h[i], c[i]) ** 2).sum())(gates[i]) for i in range(3)]

@@ -257,7 +257,7 @@ class Ops:
         if op == "shl":
             return f"({t})(({wide}){names[0]} << {names[1]})"
         if op == "shr":
-            return f"({t})({names[0]} >> {names[1]})"
+            return f"({t})(({t}){names[0]} >> {names[1]})"  # a loop counter is narrower
         if op == "neg":
             return f"({t})(({wide})0 - ({wide}){names[0]})"
         if op == "abs":

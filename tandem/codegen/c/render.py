@@ -72,23 +72,6 @@ class CRenderer(Renderer, Ops):
     def accumulator_depth(self, number: int) -> int:
         return self.accumulators[number][1]
 
-    def value(self, root: Expr) -> str:
-        root = self.chase(root)
-        stack = [root]
-        while stack:
-            e = stack[-1]
-            scope = self.scopes[self.depth(e)]
-            if e.id in scope.values:
-                stack.pop()
-                continue
-            missing = [x for x in map(self.chase, e.args) if x.id not in self.scopes[self.depth(x)].values]
-            if missing:
-                stack.extend(missing)
-                continue
-            stack.pop()
-            scope.values[e.id] = self.compute(e, scope)
-        return self.scopes[self.depth(root)].values[root.id]
-
     def compute(self, e: Expr, scope: _Scope) -> str:
         op = e.op
         if op == "const":
@@ -208,7 +191,7 @@ class CRenderer(Renderer, Ops):
     # -- reductions
 
     def declare(self, acc):
-        name, t = self.fresh("acc"), TYPE[acc.dtype]
+        name, t = self.fresh("acc"), TYPE[acc.result if acc.blocked and acc.dtype.kind != "float" else acc.dtype]
         start = self.identity(acc.kind, acc.dtype)
         self.accumulators[acc.id] = (name, len(self.scopes) - 1)
         if acc.lanes and acc.kind in ("sum", "prod") and acc.dtype.kind == "float":
@@ -244,6 +227,8 @@ class CRenderer(Renderer, Ops):
         return parts[0]
 
     def flush(self, acc):
+        if acc.id not in self.parts:
+            return  # integers are added to their total at once
         name, _ = self.accumulators[acc.id]
         self.line(f"{name}_total += {self.merged(acc)};")
         self.line(f"for (int k = 0; k < {LANES}; ++k) {name}[k] = 0;")

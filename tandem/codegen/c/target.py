@@ -13,6 +13,9 @@ from tandem.codegen.cpu.target import CpuTarget
 class CTarget(CpuTarget):
     joins_products = False  # blocks of products are handed to machine code of this host
 
+    def rows_at_once(self, group) -> int:
+        return 1  # a compiler of C decides by itself what it makes vectors of
+
     def source_of(self, kernel) -> str:
         return render(kernel)
 

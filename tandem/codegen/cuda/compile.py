@@ -14,7 +14,14 @@ from tandem import _runtime
 from tandem.codegen.cuda import workers
 from tandem.codegen.cuda.kernel import GUARDED, REPORTS, entry, extra_words
 from tandem.codegen.cuda.render import source
-from tandem.codegen.cuda.routines import copy_kernel, fill_kernel, small_matmul_kernel, widen_kernel
+from tandem.codegen.cuda.routines import (
+    add_rows_kernel,
+    copy_kernel,
+    fill_kernel,
+    join_rows_kernel,
+    small_matmul_kernel,
+    widen_kernel,
+)
 from tandem.errors import DeviceError, InternalError
 from tandem.machine import disk_cache
 from tandem.switches import DEBUG, cache_dir
@@ -39,7 +46,8 @@ def own_kernel(kind: str, argument: int, device: int) -> int:
     """The function of a kernel that the runtime launches by itself (src/device/cuda/own_kernels.h)."""
     make = {
         "copy": lambda: copy_kernel(argument), "fill": fill_kernel, "widen": widen_kernel,
-        "small_matmul": lambda: small_matmul_kernel(argument),
+        "small_matmul": lambda: small_matmul_kernel(argument), "join_rows": lambda: join_rows_kernel(argument),
+        "add_rows": lambda: add_rows_kernel(argument),
     }[kind]  # fmt: skip
     return functions([make()], device)[0]
 

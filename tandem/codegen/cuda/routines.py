@@ -256,6 +256,46 @@ extern "C" __global__ void td_copy(const __grid_constant__ Arguments a) {{
     return TextKernel("copy", text)
 
 
+ROW_WORDS = 480  # of a table that is an argument: 2 * kRowsByValue of src/autobatch/device_rows.h
+_ROW_ARGUMENTS = f"""struct Arguments {{ const u64* table; char* to; u64 count, size; u64 row[{ROW_WORDS}]; }};
+DEVICE u64 word(const Arguments& a, u64 i) {{ return a.table ? a.table[i] : a.row[i]; }}"""
+
+
+def join_rows_kernel(size: int) -> TextKernel:
+    """Rows from many places one after the other, in elements of `size` bytes: Note [Rows by one launch] in
+    src/autobatch/device_rows.h."""
+    t = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "ulonglong2"}[size]
+    text = f"""{_ROW_ARGUMENTS}
+extern "C" __global__ void __launch_bounds__(256) td_join_rows(const __grid_constant__ Arguments a) {{
+  for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < (i64)(a.count * a.size); i += (i64)gridDim.x * 256) {{
+    const i64 r = udiv(i, (i64)a.size);
+    (({t}*)a.to)[i] = ((const {t}*)word(a, r))[i - r * (i64)a.size];
+  }}
+}}
+"""
+    return TextKernel("join_rows", text)
+
+
+def add_rows_kernel(dtype: int) -> TextKernel:
+    """Rows added to others, in pairs (to, from): those that go to one place are neighbours, and one thread adds them."""
+    kind = next(d for d in C_TYPE if d.code == dtype)
+    t = C_TYPE[kind]
+    text = f"""{_ROW_ARGUMENTS}
+extern "C" __global__ void __launch_bounds__(256) td_add_rows(const __grid_constant__ Arguments a) {{
+  for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < (i64)(a.count * a.size); i += (i64)gridDim.x * 256) {{
+    i64 r = udiv(i, (i64)a.size);
+    const i64 k = i - r * (i64)a.size;
+    const u64 to = word(a, 2 * r);
+    if (r > 0 && word(a, 2 * r - 2) == to) continue;
+    {wide_type(kind)} sum = {read(kind, f"(({t}*)to)[k]")};
+    for (; r < (i64)a.count && word(a, 2 * r) == to; ++r) sum += {read(kind, f"((const {t}*)word(a, 2 * r + 1))[k]")};
+    (({t}*)to)[k] = {write(kind, "sum")};
+  }}
+}}
+"""
+    return TextKernel("add_rows", text)
+
+
 def fill_kernel() -> TextKernel:
     """A few elements of 1, 2 or 4 bytes get one value, by one block: Note [Small fills] in src/device/cuda/fills.h."""
     text = """struct Arguments { u64 to, count, value, size; };

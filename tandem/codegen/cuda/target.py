@@ -11,7 +11,7 @@ from tandem.codegen.costs import CudaCosts, little_traffic
 from tandem.codegen.cuda import nests as cuda_nests
 from tandem.codegen.cuda import routines as cuda_routines
 from tandem.codegen.cuda.batch import batch, together
-from tandem.codegen.cuda.compile import begin
+from tandem.codegen.cuda.compile import begin, compiling_beside
 from tandem.codegen.cuda.fft import fft_lines
 from tandem.codegen.cuda.kernel import CudaKernel
 from tandem.codegen.cuda.render import source
@@ -60,6 +60,9 @@ class CudaTarget(Target):
     def __init__(self, device: int):
         self.device = device  # of cuda:device
         self.number = device + 1
+
+    def compiling(self, is_large: bool, kinds: int):
+        return compiling_beside(self.device, kinds)
 
     def is_cheap(self, kept, value: Value, reads: int) -> bool:
         return little_traffic(kept, value)

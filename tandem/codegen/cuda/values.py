@@ -66,23 +66,6 @@ class Values(Renderer):
         _, depth, per_element = self.acc_name[number]
         return len(self.scopes) - 1 if per_element else depth
 
-    def value(self, root: Expr) -> str:
-        root = self.chase(root)
-        stack = [root]
-        while stack:
-            e = stack[-1]
-            scope = self.scopes[self.depth(e)]
-            if e.id in scope.values:
-                stack.pop()
-                continue
-            missing = [x for x in map(self.chase, e.args) if x.id not in self.scopes[self.depth(x)].values]
-            if missing:
-                stack.extend(missing)
-                continue
-            stack.pop()
-            scope.values[e.id] = self.compute(e, scope)
-        return self.scopes[self.depth(root)].values[root.id]
-
     def compute(self, e: Expr, scope: Scope) -> str:
         op = e.op
         if op == "const":

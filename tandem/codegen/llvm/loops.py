@@ -249,6 +249,15 @@ class Loops(Values):
         stride = self.stride(offset)
         return isinstance(stride, int) and stride == 1
 
+    def loop_lanes(self, s: Loop):
+        """A loop that is one vector: its bounds are 0 and a power of two that is known."""
+        parent = self.scopes[-1]
+        self.open(Scope(parent.label, lanes=s.end.attr, var=s.var, counter="0"), s.var)
+        self.body(s.body)
+        scope = self.close()
+        parent.lines += scope.lines
+        parent.label = scope.label
+
     def loop_vector(self, s: Loop):
         parent = self.scopes[-1]
         start, end = self.value(s.start), self.value(s.end)

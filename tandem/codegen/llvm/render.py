@@ -8,16 +8,15 @@ for cheap masks. Accumulators live in stack slots that LLVM's first pass turns i
 from __future__ import annotations
 
 from tandem import dtypes
+from tandem.codegen.llvm.fold import DOUBLE_LANES, RowFold
 from tandem.codegen.llvm.loops import Loops
-from tandem.codegen.llvm.ops import MEMORY, TYPE, vector
+from tandem.codegen.llvm.ops import MEMORY, TYPE, alignment, vector
 from tandem.codegen.llvm.values import Scope
-from tandem.codegen.loops import Accumulate, Accumulator, Kernel
+from tandem.codegen.loops import Accumulate, Accumulator, FinishRows, Kernel
 
 # Instructions from which on a kernel without reductions is compiled the quick way: instruction selection without its own
 # optimisations, a third of the time. The code is long and straight, and runs 3 to 9 % slower.
 LONG_KERNEL = 240
-# Lanes in which a sum goes over to float64: fewer would cost a digit, more a conversion for every row.
-DOUBLE_LANES = 4
 
 
 def render(kernel: Kernel, vector_bytes: int, features: frozenset[str]) -> str:
@@ -141,45 +140,55 @@ class _Renderer(Loops):
     def flush(self, acc):
         scope, parts = self.scopes[-1], self.acc_parts[acc.id]
         totals = parts.setdefault("totals", {})
-        for lanes, value in self.in_double(acc).items():
-            type_ = vector("double", lanes)
+        for lanes, value in self.in_total(acc).items():
+            type_ = vector(TYPE[acc.result], lanes)
             name = totals.get(lanes)
             if name is None:
                 name = totals[lanes] = f"%a{acc.id}_{lanes}_total"
                 if f"  {name} = alloca {type_}" not in self.allocas:
                     self.allocas.append(f"  {name} = alloca {type_}")
                 parts["scope"].lines.append(f"  store {type_} zeroinitializer, ptr {name}")
-            new = self.line(scope, f"fadd {type_} {self.line(scope, f'load {type_}, ptr {name}')}, {value}")
+            old = self.line(scope, f"load {type_}, ptr {name}")
+            new = self.line(scope, f"{'fadd' if acc.dtype.kind == 'float' else 'add'} {type_} {old}, {value}")
             scope.lines.append(f"  store {type_} {new}, ptr {name}")
         for key, slots in parts.items():
             if type(key) is not str:
                 zero = self.identity(acc, key[0])
                 scope.lines.append(f"  store {vector(TYPE[acc.dtype], key[0])} {zero}, ptr {slots[0]}")
 
-    def in_double(self, acc) -> dict[int, str]:
-        """What a sum's slots hold in float64, by the number of lanes, of which few are left: the rest is added in its own type."""
+    def totals(self, acc) -> dict[int, str]:
+        """What the blocks of a sum have added up to, by the number of lanes."""
+        return {
+            n: self.line(self.scopes[-1], f"load {vector(TYPE[acc.result], n)}, ptr {x}")
+            for n, x in self.acc_parts[acc.id]["totals"].items()
+        }
+
+    def in_total(self, acc) -> dict[int, str]:
+        """What a sum's slots hold in the type of its total, by the number of lanes, of which few are left: the rest is added in
+        its own type."""
         scope, element, found = self.scopes[-1], TYPE[acc.dtype], {}
         for lanes, (value, _) in self.merged(acc).items():
             while lanes > DOUBLE_LANES:
                 lanes //= 2
                 value = self.combine(scope, acc.kind, acc.dtype, *self.halves(scope, value, element, lanes), lanes)
-            if acc.dtype is not dtypes.float64:
-                value = self.line(scope, f"fpext {vector(element, lanes)} {value} to {vector('double', lanes)}")
+            if acc.dtype is not acc.result:
+                wider = "fpext" if acc.dtype.kind == "float" else "sext"
+                value = self.line(
+                    scope, f"{wider} {vector(element, lanes)} {value} to {vector(TYPE[acc.result], lanes)}"
+                )
             found[lanes] = value
         return found
 
     def finish(self, acc):
         scope, parts = self.scopes[-1], self.acc_parts[acc.id]
         if "totals" in parts:
-            found = {
-                n: (self.line(scope, f"load {vector('double', n)}, ptr {x}"), "") for n, x in parts["totals"].items()
-            }
+            found = {n: (x, "") for n, x in self.totals(acc).items()}
         elif acc.blocked:
-            found = {lanes: (x, "") for lanes, x in self.in_double(acc).items()}
+            found = {lanes: (x, "") for lanes, x in self.in_total(acc).items()}
         else:
             found = self.merged(acc)
         if acc.blocked:
-            acc = Accumulator(acc.id, acc.kind, dtypes.float64)
+            acc = Accumulator(acc.id, acc.kind, acc.result)
         element = TYPE[acc.dtype]
         results = []
         for lanes, best in found.items():
@@ -200,6 +209,27 @@ class _Renderer(Loops):
             best = self.merge(scope, acc, best, other, 1)
         self.acc_value[acc.id] = best[1] if acc.kind in ("argmax", "argmin") else best[0]
         self.acc_depth[acc.id] = len(self.scopes) - 1
+
+    def finish_rows(self, s: FinishRows):
+        scope, first, rows = self.scopes[-1], s.accs[0], len(s.accs)
+        flushed = "totals" in self.acc_parts[first.id]
+        held = [self.totals(a) if flushed else {n: x for n, (x, _) in self.merged(a).items()} for a in s.accs]
+        dtype, done = first.result if flushed else first.dtype, []
+        for lanes in held[0]:
+            fold = RowFold(self, scope, first.kind, dtype, [found[lanes] for found in held], lanes)
+            done.append(fold.results(first.result))
+        result = done[0]
+        for other in done[1:]:
+            result = self.combine(scope, first.kind, first.result, result, other, rows)
+        element = TYPE[first.result]
+        for k, acc in enumerate(s.accs):
+            self.acc_value[acc.id] = self.line(scope, f"extractelement <{rows} x {element}> {result}, i64 {k}")
+            self.acc_depth[acc.id] = len(self.scopes) - 1
+        if first.result is dtypes.bool_:
+            result, element = self.line(scope, f"zext <{rows} x i1> {result} to <{rows} x i8>"), "i8"
+        scope.lines.append(
+            f"  store <{rows} x {element}> {result}, ptr {self.pointer(s.local)}, align {alignment(first.result)}"
+        )
 
     def extremum_of(self, scope, acc, value: str, lanes: int) -> str:
         """The largest or smallest lane; whether one is NaN is asked of all at once."""

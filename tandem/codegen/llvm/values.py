@@ -51,26 +51,10 @@ class Values(Renderer, Ops):
 
     # -- values
 
-    def value(self, root: Expr) -> str:
-        """The name of root's value: a vector in a vector loop it varies in, a scalar otherwise."""
-        root = self.chase(root)
-        stack = [root]
-        while stack:
-            e = stack[-1]
-            scope = self.scopes[self.depth(e)]
-            if e.id in scope.values:
-                stack.pop()
-                continue
-            vector = scope.lanes > 1
-            if not (vector and e.op in ("load", "load_if")):
-                needed = e.args[:2] if e.op == "rarely" else e.args
-                missing = [a for a in map(self.chase, needed) if a.id not in self.scopes[self.depth(a)].values]
-                if missing:
-                    stack.extend(missing)
-                    continue
-            stack.pop()
-            scope.values[e.id] = self.compute(e, scope)
-        return self.scopes[self.depth(root)].values[root.id]
+    def operands(self, e: Expr, scope: Scope) -> tuple[Expr, ...]:
+        if scope.lanes > 1 and e.op in ("load", "load_if"):  # addresses of a vector are computed with it
+            return ()
+        return e.args[:2] if e.op == "rarely" else e.args
 
     def compute(self, e: Expr, scope: Scope) -> str:
         op = e.op

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from tandem import dtypes
 from tandem.codegen.mathlib import special_coefficients as c
-from tandem.codegen.mathlib.exponential import exp
-from tandem.codegen.mathlib.logarithm import log
 from tandem.codegen.mathlib.numbers import (
     F32,
     F64,
@@ -15,7 +13,6 @@ from tandem.codegen.mathlib.numbers import (
     PI,
     at_least,
     at_most,
-    flip_sign,
     format_of,
     polynomial,
     split,
@@ -35,7 +32,7 @@ def _modified(b, x, near, far, odd: bool, scaled: bool):
     beyond = polynomial(b, (2.0 * _NEAR) / outside - 1.0, far) / b.sqrt(outside)
     y = b.where(a <= _NEAR, inside * a if odd else inside, beyond)
     if not scaled:  # in two halves, the first of which does not overflow where the result does not
-        half = exp(b, a * 0.5)
+        half = b.exp(a * 0.5)
         y = b.where(a == INF, INF, y * half * half)
     y = b.where(x < 0.0, -y, y) if odd else y
     return b.cast(y, dtypes.float32) if single else y
@@ -72,7 +69,7 @@ def _second(b, x, order: int):
     wide = b.cast(x, dtypes.float64)
     low = at_most(b, wide, _TURNING)
     t = b.fma(low * low, 2.0 / _TURNING**2, -1.0)
-    logarithm = b.cast(log(b, x), dtypes.float64)
+    logarithm = b.cast(b.log(x), dtypes.float64)
     inside = b.fma(logarithm * float(2 / PI), polynomial(b, t, inner), polynomial(b, t, near))
     if order:
         inside = b.fma(low, inside, float(-2 / PI) / low)
@@ -81,16 +78,15 @@ def _second(b, x, order: int):
     w = b.fma(u * u, 2.0, -1.0)
     # The angle less (2 order + 1) pi / 4, brought within half a turn; both functions change their sign with every one.
     shift = float((2 * order + 1) * PI / 4)
-    n = b.fma(high, float(1 / PI), (2 * order + 1) * -0.25) + F64.magic
+    n = b.round(b.fma(high, float(1 / PI), (2 * order + 1) * -0.25))
     r = high
     for part in split(PI, F64, 2):
-        r = b.fma(n - F64.magic, -part, r)
+        r = b.fma(n, -part, r)
     r = r - shift
     half = sin_near(b, r * 0.5)
     turned = polynomial(b, w, p) * sin_near(b, r) + polynomial(b, w, q) * u * b.fma(half, half * -2.0, 1.0)
-    outside = flip_sign(b, turned, b.bitcast(n, dtypes.uint64) << 63) * b.sqrt(
-        float(2 / PI) / at_least(b, wide, _TURNING)
-    )
+    signed = b.where(b.floor(n * 0.5) * 2.0 == n, turned, -turned)
+    outside = signed * b.sqrt(float(2 / PI) / at_least(b, wide, _TURNING))
     y = b.cast(b.where(wide <= _TURNING, inside, outside), x.dtype)
     return b.where(x > 0.0, y, b.where(x == 0.0, -INF, b.const(NAN, x.dtype)))
 

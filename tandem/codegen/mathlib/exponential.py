@@ -42,6 +42,9 @@ def exp_parts(b, x, rest=None, table=None):
     n: its low bits are k = n + 2 bias, the exponent fields of s1 and s2 are k / 2 rounded down and up.
     """
     f = format_of(x)
+    if not b.as_written:
+        e = b.exp(x)
+        return e if rest is None else b.fma(e, rest, e), 1.0, 1.0
     offset = f.magic + 2 * f.bias
     t = b.fma(x, float(LOG2_E), offset)
     n = t - offset

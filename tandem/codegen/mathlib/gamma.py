@@ -9,8 +9,7 @@ from fractions import Fraction
 
 from tandem import dtypes
 from tandem.codegen.mathlib import coefficients as c
-from tandem.codegen.mathlib.logarithm import log
-from tandem.codegen.mathlib.numbers import F32, INF, NAN, PI, flip_sign, format_of, polynomial, sign_bit
+from tandem.codegen.mathlib.numbers import F32, INF, NAN, PI, format_of, polynomial
 
 _BERNOULLI = [
     Fraction(*ratio)
@@ -30,7 +29,7 @@ def lgamma(b, x):
     y = _lgamma_positive(b, a)
     # gamma(-a) gamma(a) = -pi / (a sin(pi a)); for tiny a, where that might underflow, gamma(-a) is -1 / a
     tiny = a < 1e-17
-    mirrored = log(b, b.where(tiny, a, b.abs(_sin_pi(b, a) * a) * float(1 / PI)))
+    mirrored = b.log(b.where(tiny, a, b.abs(_sin_pi(b, a) * a) * float(1 / PI)))
     y = b.where(x < 0.0, -(mirrored + b.where(tiny, 0.0, y)), y)
     y = b.where((x <= 0.0) & (b.floor(x) == x), INF, y)
     return b.where(a == INF, INF, y)
@@ -46,7 +45,7 @@ def _lgamma_positive(b, x):
     offset = b.where(x < 0.5, x, b.where(x < 1.5, x - 1.0, z - 2.0))
     product = b.where(x < 0.5, b.fma(x, x, x), b.where(x < 1.5, x, product))
     far_out = x > _FAR
-    logarithm = log(b, b.where(far_out, x, product))
+    logarithm = b.log(b.where(far_out, x, product))
     near = b.fma(offset, polynomial(b, offset, c.LGAMMA), b.where(x < 1.5, -logarithm, logarithm))
     # Far: Stirling's series
     r = 1.0 / x
@@ -71,7 +70,7 @@ def digamma(b, x):
         z = b.where(step, z + 2.0, z)
     r = 1.0 / z
     square = r * r
-    far = log(b, z) - (r * 0.5 + square * polynomial(b, square, _DIGAMMA)) - total
+    far = b.log(z) - (r * 0.5 + square * polynomial(b, square, _DIGAMMA)) - total
     mirrored = far - float(PI) * _cos_pi(b, x) / _sin_pi(b, x)
     y = b.where(negative, mirrored, far)
     y = b.where(negative & (b.floor(x) == x), NAN, y)
@@ -98,5 +97,4 @@ def _sin_wide(b, r):
 
 def _parity_sign(b, n, y):
     half = n * 0.5
-    odd = b.where(b.floor(half) == half, b.const(0.0, n.dtype), b.const(-0.0, n.dtype))
-    return flip_sign(b, y, sign_bit(b, odd))
+    return b.where(b.floor(half) == half, y, -y)

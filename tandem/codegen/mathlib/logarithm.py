@@ -9,7 +9,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tandem.codegen.mathlib import coefficients as c
-from tandem.codegen.mathlib.exponential import exp
 from tandem.codegen.mathlib.numbers import (
     F32,
     F64,
@@ -56,13 +55,13 @@ def log10(b, x):
 def logaddexp(b, x, y):
     """log(e^x + e^y) without overflow."""
     larger = b.where(x > y, x, y)
-    sum_ = larger + _log1p_unit(b, exp(b, -b.abs(x - y)))
+    sum_ = larger + _log1p_unit(b, b.exp(-b.abs(x - y)))
     return b.where(x == y, x + float(LN2), sum_)  # also where both are the same infinity
 
 
 def softplus(b, x):
     """log(1 + e^x) without overflow."""
-    return b.where(x < 0.0, 0.0, x) + _log1p_unit(b, exp(b, -b.abs(x)))
+    return b.where(x < 0.0, 0.0, x) + _log1p_unit(b, b.exp(-b.abs(x)))
 
 
 def _log1p_unit(b, x):

@@ -96,6 +96,8 @@ def flip_sign(b, x, bit):
 
 def is_negative(b, x):
     """Whether the sign bit is set; true for -0.0."""
+    if not b.as_written:
+        return b.copysign(b.const(1.0, x.dtype), x) < 0.0
     return b.bitcast(x, format_of(x).int) < 0
 
 

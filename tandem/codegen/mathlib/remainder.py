@@ -86,7 +86,7 @@ def _modulo(b, a, m, d, bits, exact_products):
 
 def mod_float(b, x, y):
     """The remainder with the sign of y, as Python's %."""
-    r = fmod(b, x, y)
+    r = b.fmod(x, y)
     r = b.where((r != 0.0) & (is_negative(b, r) != is_negative(b, y)), r + y, r)
     return b.where(r == 0.0, b.copysign(r, y), r)
 
@@ -94,7 +94,7 @@ def mod_float(b, x, y):
 def floordiv_float(b, x, y):
     """floor(x / y), from the exact remainder, as Python's //; x / y where y is zero or one of them is infinite, as the Array API
     standard has it."""
-    r = fmod(b, x, y)
+    r = b.fmod(x, y)
     quotient = (x - r) / y
     quotient = b.where((r != 0.0) & (is_negative(b, r) != is_negative(b, y)), quotient - 1.0, quotient)
     whole = b.floor(quotient)

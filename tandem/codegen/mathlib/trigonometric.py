@@ -45,6 +45,8 @@ def tan(b, x):
 
 def sin_cos(b, x):
     """(sin(x), cos(x)), with one range reduction for both: less code than the two apart."""
+    if not b.as_written:
+        return b.sin(x), b.cos(x)
     n, sine, cosine = _quarters(b, x)
     odd = (n & 1) == 1
     s, co = b.where(odd, cosine, sine), b.where(odd, sine, cosine)

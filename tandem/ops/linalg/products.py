@@ -9,6 +9,7 @@ from tandem.graph.ir import Type, Value
 from tandem.ops.define import op, register
 from tandem.ops.linalg.prepare import MatrixOp, adjoint, identity, mm, spelled, square
 from tandem.ops.linalg.solve import Inverse
+from tandem.ops.precision import in_float32
 from tandem.ops.prepare import broadcast_shapes, cast, full_expand, normalize_axis, promote, show, show_shape
 from tandem.ops.reduce import sum_dtype
 
@@ -33,6 +34,7 @@ class MatrixExp(MatrixOp):
 
 @spelled("matrix_exp")
 @op(hidden=True)
+@in_float32
 def matrix_exp(x: Tensor):
     """Exponentials of square matrices: 1 + x + x @ x / 2 + ...
 

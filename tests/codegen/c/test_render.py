@@ -91,7 +91,7 @@ def test_literals_are_exactly_their_bits():
     assert doubles.tobytes() == np.array(values, np.float64).tobytes()
 
 
-SAMPLE = ["activation", "binary", "complex", "index", "movement", "random", "reduce", "small", "softmax", "unary"]
+SAMPLE = ["activation", "binary", "complexes", "index", "movement", "random", "reduce", "small", "softmax", "unary"]
 
 
 @needs_compiler

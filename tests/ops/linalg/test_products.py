@@ -104,3 +104,11 @@ def test_the_namespace_is_complete():
         assert name in L.__all__
         assert getattr(L, name).__doc__
     assert sorted(L.__all__) == L.__all__
+
+
+def test_matrix_exp_of_16_bit_floats_is_that_of_float32_rounded():
+    x = np.random.default_rng(4).normal(size=(3, 3)).astype("float32")
+    for dtype in (td.float16, td.bfloat16):
+        rounded = td.tensor(x).to(dtype)
+        made = td.linalg.matrix_exp(rounded)
+        assert made.dtype is dtype and (made == td.linalg.matrix_exp(rounded.float()).to(dtype)).all()

@@ -1,0 +1,1 @@
+"""td.compile: functions become programs."""

@@ -1,0 +1,1 @@
+"""What is known of the machine, and what was measured on it."""

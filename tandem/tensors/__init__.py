@@ -1,0 +1,1 @@
+"""What makes and describes tensors, above the operators."""
