@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tandem.graph.ir import Builder, Graph, Node, Type, Value, placed, source_scope
-from tandem.ops.define import add_input
+from tandem.ops.define import Input, add_input
+from tandem.ops.transfer import Transfer
 from tandem.placement.where import Where, goes_along, is_cpu
 
 BEFORE = -1  # the stage of inputs
@@ -87,7 +88,7 @@ def partition(
 
 def crossed(value: Value) -> Value:
     """What a value is a copy of, on whatever device."""
-    while value.op.name == "transfer":
+    while isinstance(value.op, Transfer):
         value = value.node.inputs[0]
     return value
 
@@ -132,7 +133,7 @@ class _Cut:
 
     def _device(self, node: Node) -> str | None:
         """Where a node is computed; None for what is computed with its readers, or crosses."""
-        if node.op.name in ("input", "transfer"):
+        if isinstance(node.op, (Input, Transfer)):
             return None
         if not node.outputs or node.op.effect:
             return self.where.device_of(node) or self.main

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tandem.devices import canonical
 from tandem.errors import DeviceError
 from tandem.graph.ir import Graph, Node, Value
+from tandem.ops.transfer import Transfer
 
 CPU = "cpu"
 
@@ -35,7 +36,7 @@ class Where(dict):
 
     def device_of(self, node: Node) -> str | None:
         """Where a node runs: where it is bound to, or where its operands are."""
-        if node.op.name == "transfer":
+        if isinstance(node.op, Transfer):
             return canonical(node.op.device)
         if node.device is not None:
             return canonical(node.device)
@@ -81,6 +82,6 @@ def task_of(device: str) -> str:
 def spans_devices(graph: Graph, device: str) -> bool:
     """Whether a node must run elsewhere, or moves something; what is inside of regions is theirs to look at."""
     return any(
-        node.op.name == "transfer" or (node.device is not None and canonical(node.device) != device)
+        isinstance(node.op, Transfer) or (node.device is not None and canonical(node.device) != device)
         for node in graph.nodes
     )

@@ -429,7 +429,8 @@ def _is_here(device) -> bool:
 
 
 def colocate_with(x):
-    """A scope: what is built inside runs where x does, whatever scopes of devices are around it.
+    """A scope: what is built inside runs where x does, whatever scopes of devices are around it, also where x has no device yet and
+    gets one by its operands, a function of nodes, or `td.distributed.place`.
 
     x: a tensor or an operation of a deferred graph, or an eager tensor, next to which new tensors are then made.
 
@@ -443,7 +444,7 @@ def colocate_with(x):
     if isinstance(x, _runtime.Tensor):
         return Device(x.device)
     node = as_node(x)
-    return node.graph.device(node.device)
+    return node.graph.device(node if node.device is None else node.device)
 
 
 devices.scopes.append(lambda device: default_graph().device(device))

@@ -18,6 +18,7 @@ from tandem.graph.ir import Type, revise
 from tandem.graph.symbolic import Sym, hint
 from tandem.ops.define import Op
 from tandem.session.nodes import Fed, Identity
+from tandem.session.parting import rows_in_order, rows_of_parts
 from tandem.session.printer import print_graph
 from tandem.session.recorder import Recorder, infer
 from tandem.session.symbolic_tensor import StepNode, SymbolicTensor, as_node, fixed, sized
@@ -121,6 +122,7 @@ class Graph(ir.Graph):
         control = () if isinstance(op, Fed) else tuple(dict.fromkeys(n for group in self._controls for n in group))
         node = StepNode(self, op, inputs, types, self.unique_name(name or op.name), control, None)
         revise(node, "device", self._device_of(node))
+        revise(node, "beside", self._beside_of(node))
         self._nodes.append(node)
         self._by_name[node.name] = node
         return node
@@ -129,7 +131,7 @@ class Graph(ir.Graph):
         """Where a node is to run, by the scopes around: the innermost counts, which may leave the job to the next."""
         found = None
         for scope in reversed(self._devices):
-            if scope is None:
+            if scope is None or isinstance(scope, StepNode):
                 break
             given = scope
             if callable(scope):
@@ -146,6 +148,11 @@ class Graph(ir.Graph):
             if found.job is not None:
                 break
         return found
+
+    def _beside_of(self, node: StepNode) -> StepNode | None:
+        if node.device is not None and node.device.job is not None:
+            return None
+        return next((s for s in reversed(self._devices) if s is None or isinstance(s, StepNode)), None)
 
     @property
     def current_device(self) -> Device | None:
@@ -207,6 +214,14 @@ class Graph(ir.Graph):
             made = self.symbols.new(hint(value.type.shape[axis]), ("axis", value, axis), not_one=True)
             self._sizes[value, axis] = made
         return made
+
+    def rows_of_parts(self, partitions: SymbolicTensor, count: int) -> list[SymbolicTensor]:
+        """For dynamic_partition: numbers of the rows of each part."""
+        return rows_of_parts(self, partitions, count)
+
+    def rows_in_order(self, indices: list) -> SymbolicTensor:
+        """For dynamic_stitch: where each row of the result is among all rows."""
+        return rows_in_order(self, [i if isinstance(i, SymbolicTensor) else self.hold(i) for i in indices])
 
     def find(self, name: str):
         """The tensor ("loss:0") or operation ("train") of this name."""
@@ -299,8 +314,11 @@ class Graph(ir.Graph):
     @contextlib.contextmanager
     def device(self, device):
         """What is built inside is to run on this device: one that need not be here, as long as no run needs it. None lifts the
-        scopes around; a device without a job is one of the task that they name. A function of a node gives the device of each."""
-        self._devices.append(device if device is None or callable(device) else known(device))
+        scopes around; a device without a job is one of the task that they name. A function of a node gives the device of each. A
+        node that is bound to none stands for wherever it will be."""
+        self._devices.append(
+            device if device is None or callable(device) or isinstance(device, StepNode) else known(device)
+        )
         try:
             yield
         finally:
@@ -328,6 +346,6 @@ def default_graph() -> Graph:
 
 
 def reset_default_graph():
-    """Starts the default graph anew; what was built stays with whoever holds it."""
+    """Starts another default graph; what was built stays with whoever holds it."""
     global _default
     _default = Graph("default")

@@ -25,7 +25,8 @@ from tandem import _runtime, dtypes
 from tandem.codegen.own_memory import own_memory
 from tandem.errors import UnsupportedError
 from tandem.graph.ir import Builder, Graph, Type, Value, current_builder, source_scope
-from tandem.graph.symbolic import Sym, substitute, symbol_indices
+from tandem.graph.substitution import substitute, symbol_indices
+from tandem.graph.symbolic import Sym
 from tandem.ops.define import Role, add_input, make_function
 from tandem.ops.region import Block, Cond, Region, Scan, While, directs
 from tandem.session.flow_program import (

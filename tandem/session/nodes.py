@@ -10,7 +10,8 @@ from tandem import _runtime, dtypes
 from tandem.autodiff.reverse import backpropagate
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value, current_builder
-from tandem.graph.symbolic import Sym, hint, substitute
+from tandem.graph.substitution import substitute
+from tandem.graph.symbolic import Sym, hint
 from tandem.ops.define import Composite, Op, register
 from tandem.ops.prepare import as_value, cast
 from tandem.session.unknown import show_shape
@@ -135,6 +136,10 @@ class Step(Op):
 
     def __repr__(self):
         return self.name
+
+    def result_name(self, node: str, index: int) -> str:
+        """What one of its results is called, where its node is called so."""
+        return f"{node}:{index}"
 
 
 class Call(Step):

@@ -33,7 +33,8 @@ from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, TandemError
 from tandem.graph import ir
 from tandem.graph.ir import Node, Origin, Value, current_builder, placed, source_scope
-from tandem.graph.symbolic import hint, substitute, symbol_indices
+from tandem.graph.substitution import substitute, symbol_indices
+from tandem.graph.symbolic import hint
 from tandem.ops.define import ParameterSpec, Role, make_function
 from tandem.ops.failing import may_fail
 from tandem.ops.prepare import as_value, cast

@@ -9,7 +9,8 @@ from tandem.errors import TandemError, UnsupportedError, ValueRangeError
 from tandem.graph import ir
 from tandem.graph.building import _stack, outside_graphs
 from tandem.graph.ir import Builder, Type, Value
-from tandem.graph.symbolic import Sym, symbol_indices
+from tandem.graph.substitution import symbol_indices
+from tandem.graph.symbolic import Sym
 from tandem.ops.define import add_input
 from tandem.session.nodes import Call, Number, Operand, Primitive, Random, as_results, map_leaves
 from tandem.session.symbolic_tensor import SymbolicTensor

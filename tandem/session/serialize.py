@@ -87,6 +87,8 @@ class DeferredWriter(Writer):
             item["control"] = [self.place[n] for n in control]
         if node.device is not None:
             item["device"] = str(node.device)
+        if node.beside in self.place:
+            item["beside"] = self.place[node.beside]
         return item
 
     def saved(self, op: Step) -> tuple[str, ...]:
@@ -272,6 +274,7 @@ class DeferredReader(Reader):
         device = devices.named(item["device"]) if "device" in item else None
         node = StepNode(graph, op, inputs, types, name, control, device)
         revise(node, "source", _read_source(item["source"]) if "source" in item else None)
+        revise(node, "beside", self.steps[self.index(item["beside"], self.steps)] if "beside" in item else None)
         if initial is not None:
             Variable.of(node, initial, bool(item["trainable"]))
         if len(inputs) != len(numbers):
@@ -350,7 +353,9 @@ class DeferredReader(Reader):
             return Number(number)
         if tag == "random":
             if rest[0] is not None:
-                raise ValueError("it draws with a seed in the way of older versions; build and save the program again")
+                raise ValueError(
+                    "it samples with a seed in the way of older versions; build and save the program again"
+                )
             return Random(None)
         if tag == "list":
             return [self.value(x) for x in rest]

@@ -78,7 +78,7 @@ class SymbolicTensor(Value):
 
     @property
     def name(self) -> str:
-        return f"{self.node.name}:{self.index}"
+        return self.node.op.result_name(self.node.name, self.index)
 
     @property
     def op(self):
@@ -179,7 +179,7 @@ class SymbolicTensor(Value):
 class StepNode(Node):
     """A node of a deferred graph; fetching it runs it."""
 
-    __slots__ = ("graph", "name", "wired")
+    __slots__ = ("beside", "graph", "name", "wired")
 
     def __init__(self, graph, op: Op, inputs, types, name: str, control: tuple, device):
         super().__init__(op, tuple(inputs), (), user_source(), len(graph._nodes), control, device)
@@ -187,6 +187,9 @@ class StepNode(Node):
         revise(self, "graph", graph)
         revise(self, "name", name)
         revise(self, "wired", tuple(graph._wired))  # branches and loops that it was built in
+        revise(
+            self, "beside", None
+        )  # the node that it runs where it does, if a scope says so and that is bound to no device
 
     def __setattr__(self, name: str, value):
         raise fixed(name, f"operation {self.name!r}")

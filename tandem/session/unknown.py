@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 from tandem.errors import TandemError, UnsupportedError
-from tandem.graph.symbolic import Sym, Symbols, symbol_indices
+from tandem.graph.substitution import symbol_indices
+from tandem.graph.symbolic import Sym, Symbols
 
 HINT = 720720  # divisible by every number to 16
 

@@ -218,6 +218,18 @@ def gather(params, indices, axis=0):
 
 
 @_in_graph
+def dynamic_partition(data, partitions, num_partitions):
+    """The slices of data that go to each of num_partitions parts, in order."""
+    return _td.dynamic_partition(_operand(data), _operand(partitions), num_partitions)
+
+
+@_in_graph
+def dynamic_stitch(indices, data):
+    """Slices put together: row indices[k][i] is data[k][i]; of several for one row the last counts."""
+    return _td.dynamic_stitch(_operands(indices), _operands(data))
+
+
+@_in_graph
 def where(condition, x=None, y=None):
     """x where the condition holds, y elsewhere."""
     if x is None or y is None:

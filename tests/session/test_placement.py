@@ -18,6 +18,19 @@ def test_a_device_has_a_job_and_a_task():
         td.ones(2, device=WORKER)
 
 
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("/task:1", "names a task and no job"), ("/job:worker/task:x", "whole number must follow task:"),
+        ("/job:worker/task:-1", "whole number must follow task:"), ("/job:/task:0", "name must follow job:"),
+        ("/job:worker/task:1/device:cpu:3", "one 'cpu'"), ("/job:worker/device:tpu:0", "'tpu:0' is not known"), ("", "not known"),
+    ],
+)  # fmt: skip
+def test_names_that_say_nothing_are_refused(name, what):
+    with pytest.raises(td.DeviceError, match=what):
+        td.device(name)
+
+
 def build(device):
     graph = td.Graph()
     with graph:

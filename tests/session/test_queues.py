@@ -393,10 +393,10 @@ def test_input_pipeline_overlaps_with_training_and_is_held_back(graph):
     # The step stands still; reading and decoding go on until everything is full, and no further:
     # 2 rows in the step, 2 decoded ones waiting, 2 in the hands of decoders, 4 raw ones, and one in the reader's hands.
     until(lambda: read[0] == 11)
+    until(lambda: raw.counts["producer_waits"] >= 1 and batches.counts["producer_waits"] >= 1)
     time.sleep(0.05)
     assert read[0] == 11
     assert raw.counts["most"] <= 4 and batches.counts["most"] <= 2
-    assert raw.counts["producer_waits"] >= 1 and batches.counts["producer_waits"] >= 1
     go_on.set()
     training.get()
     losses = []

@@ -32,6 +32,15 @@ def test_pieces():
         tf.slice(x, [0], [1])
 
 
+def test_parts():
+    x, to = tf.placeholder(tf.float32, [None, 2]), tf.placeholder(tf.int32, [None])
+    fed = {x: [[1, 2], [3, 4], [5, 6]], to: [1, 0, 1]}
+    parts = tf.dynamic_partition(x, to, 2)
+    assert [p.tolist() for p in run(parts, fed)] == [[[3, 4]], [[1, 2], [5, 6]]]
+    where = tf.dynamic_partition(tf.range(tf.shape(x)[0]), to, 2)
+    assert run(tf.dynamic_stitch(where, [parts[0] * 10.0, parts[1]]), fed).tolist() == [[1, 2], [30, 40], [5, 6]]
+
+
 def test_rows():
     x = tf.placeholder(tf.float32, [None, 2])
     fed = {x: [[1, 2], [3, 4], [5, 6]]}

@@ -75,6 +75,9 @@ class Cluster:
         self._attached: dict[str, object] = {}
         self._suspects: set[str] = set()
         self._lock = threading.RLock()  # guards the tables above
+        self._attaching = (
+            threading.RLock()
+        )  # one thread at a time starts tasks again, which uses the connections of all
         self._closed = False
         _open.add(self)
         self._attach(self.tasks)
@@ -122,13 +125,15 @@ class Cluster:
             if value["name"] != task:
                 raise ValueRangeError("Cluster", f"at {address} is {value['name']}, not {task}")
             with self._lock:
+                before = self._attached.get(task), self._peers.get(task)
                 self._attached[task] = connection
                 self.incarnations[task] = value["incarnation"]
                 self._known[task] = set()
-                old = self._peers.get(task)
                 self._peers[task] = Peer(task, address, self.key)
-            if old is not None:
-                old.close()
+                self._suspects.discard(task)
+            for old in before:
+                if old is not None:
+                    old.close()
 
     def peer(self, task: str) -> Peer:
         """For calls of a task; see README.md here."""
@@ -145,17 +150,15 @@ class Cluster:
             self.peer(task).notify(name, *arguments)
 
     def suspect(self, task: str | None):
-        """A task did not answer: before its next step it is looked at again, as somebody may have started it anew."""
+        """A task did not answer: before its next step it is looked at again, as somebody may have restarted it."""
         if task is not None:
             with self._lock:
                 self._suspects.add(task)
 
     def check(self, tasks):
-        found = self._suspects.intersection(tasks) if self._suspects else ()
-        for task in found:
-            self._attach([task])
-            with self._lock:
-                self._suspects.discard(task)
+        if self._suspects:
+            with self._attaching:
+                self._attach(self._suspects.intersection(tasks))
 
     # -- programs
 
@@ -191,16 +194,19 @@ class Cluster:
     def restart(self, task: str):
         """Starts a task again that died, or that is to begin again. Its variables, queues and programs are gone; programs are sent
         again when a run needs them."""
-        self.engine.restart(task)
-        self._attach([task])
-        for other in self.tasks:
-            if other != task:
-                connection = self._attached[other]
-                try:
-                    connection.send(["attach", self.id, self.addresses])
-                    connection.receive()
-                except Closed:
-                    continue
+        with self._attaching:
+            if self._closed:
+                raise ValueRangeError("Cluster", "the cluster is closed")
+            self.engine.restart(task)
+            self._attach([task])
+            for other in self.tasks:
+                if other != task:
+                    connection = self._attached[other]
+                    try:
+                        connection.send(["attach", self.id, self.addresses])
+                        connection.receive()
+                    except Closed:
+                        continue
 
     def kill(self, task: str):
         """Ends a task without warning, as a crash does: for tests of what happens then."""
@@ -231,14 +237,15 @@ class Cluster:
 
     def close(self):
         """Ends the tasks that it began."""
-        if self._closed:
-            return
-        self._closed = True
-        for connection in self._attached.values():
-            connection.close()
-        for peer in self._peers.values():
-            peer.close()
-        self.engine.close()
+        with self._attaching:  # what is being started again would be left behind
+            if self._closed:
+                return
+            self._closed = True
+            for connection in self._attached.values():
+                connection.close()
+            for peer in self._peers.values():
+                peer.close()
+            self.engine.close()
 
     def __enter__(self) -> Cluster:
         return self

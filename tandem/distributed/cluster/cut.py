@@ -87,6 +87,7 @@ class Cut:
             self._nodes = [*self.loops.nodes, *self.loops.constants]
             self.stand_in.update(self.loops.stand_in)
         self._reads: dict[tuple, StepNode] = {}
+        self._read_nodes: set[StepNode] = set()
         self._read_at: dict[tuple, dict] = defaultdict(dict)  # (task, variable) -> reads for it, with a reader of each
         self._writes = defaultdict(list)
         for n in self._nodes:
@@ -175,6 +176,7 @@ class Cut:
             name = f"{v.node.name}/read_{next(self._names)}"
             found = make_node(self.graph, Identity(), (v,), (v.type,), name, at[0] - 0.5, v.node.source, control)
             self._reads[key] = found
+            self._read_nodes.add(found)
             there = self.place[found] = self.task_of(v.node)
             for c in control:
                 if not is_anywhere(c) and self.task_of(c) != there:
@@ -278,7 +280,7 @@ class Cut:
             )
             sent = tuple(k for k, task in enumerate(sources) if task == there and self.before[edge] >> k & 1)
             types = tuple(v.type for v in values)
-            op = Receive(edge, source, sent)
+            op = Receive(edge, source, sent, names=tuple(self._read_of(v).name for v in values))
             receive = make_node(self.graph, op, (), types, f"receive_{edge}", begin.id, end.source)
             if self.loops is not None:
                 self._receive_in_loops(op, receive, values, waits, users, there, controls)
@@ -306,6 +308,10 @@ class Cut:
         self._place_fetches(tasks, order)
         self._finish(tasks, constants, aliases, controls, taken)
 
+    def _read_of(self, v: Value) -> Value:
+        """The variable that a value was read of, for its name; else the value."""
+        return v.node.inputs[0] if v.node in self._read_nodes else v
+
     def _receive_in_loops(self, op: Receive, receive: StepNode, values, waits, users, there: str, controls: dict):
         """See Note [Loops over tasks]."""
         loops = self.loops
@@ -314,7 +320,7 @@ class Cut:
             controls[there][receive].append(loops.merge(there, frame))
         elif frame is None:  # a constant of the run
             op.everywhere = any(loops.frame_of.get(n) for n in users)
-        if values and values[0].node not in self._reads.values():
+        if values and self._read_of(values[0]) is values[0]:
             op.condition = loops.condition(values[0])
 
     def _readers(self, order: list) -> dict:

@@ -134,7 +134,8 @@ class Processes(_OneHost):
 
     def close(self):
         for process in self.processes.values():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):  # it has ended, or was killed here
+                process.stdin.write(b"end\n")
                 process.stdin.close()
         end = time.monotonic() + 5
         for process in self.processes.values():

@@ -6,7 +6,7 @@ import builtins
 import traceback
 
 from tandem import errors
-from tandem.errors import Source, TandemError, TaskError
+from tandem.errors import Source, TandemError, TaskError, user_source
 
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
 
@@ -45,4 +45,12 @@ def restored(found: dict) -> BaseException:
         error.add_note(f"  raised in a task:\n{found.get('trace')}")
     for note in found.get("notes", ()):
         error.add_note(str(note))
+    return error
+
+
+def at_caller(error: BaseException) -> BaseException:
+    """An error that a task raised in no line of the user's: at the line that asked the task."""
+    if isinstance(error, TandemError) and error.source is None:
+        error.source = user_source()
+        error.args = (error._text(),)
     return error

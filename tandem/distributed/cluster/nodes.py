@@ -38,15 +38,20 @@ class Send(Host):
 class Receive(Host):
     """What another task sends as this edge, once it is there; dead if that is. sent: edges that this task sends before, on which it
     depends there; `after` are their nodes, once a part was read. everywhere: it is used in loops, though it is no value of one.
-    condition: receives that are live at the same time have the same one, 0 if that is always."""
+    condition: receives that are live at the same time have the same one, 0 if that is always. names: what its results are called
+    where they are made, for errors."""
 
     name = "receive"
     placed = blocking = True
 
-    def __init__(self, edge: int, source: str, sent: tuple = (), everywhere: bool = False, condition: int = 0):
+    def __init__(self, edge: int, source: str, sent: tuple = (), everywhere: bool = False, condition: int = 0,
+                 names: tuple = ()):  # fmt: skip
         super().__init__()
         self.edge, self.source, self.sent = edge, source, sent
-        self.everywhere, self.condition = everywhere, condition
+        self.everywhere, self.condition, self.names = everywhere, condition, names
+
+    def result_name(self, node: str, index: int) -> str:
+        return self.names[index]
 
     def call(self, node, operands, cancellation, step, iteration, dead) -> list | None:
         return step.receive(self.edge, iteration)

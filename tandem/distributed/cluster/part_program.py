@@ -30,7 +30,7 @@ class Step:
         self.task.deliver(self.number, destination, edge, iteration, tensors)
 
     def receive(self, edge: int, iteration: int):
-        return self.messages.take((edge, iteration))
+        return self.messages.take((edge, iteration), self.cancellation)
 
     def abort(self, reason: BaseException):
         if self.reason is None:

@@ -27,7 +27,7 @@ _SAVED = {
     QueueOp: ("queue", "operation", "timeout", "n"),
     Filled: ("number",),
     Send: ("edge", "destination"),
-    Receive: ("edge", "source", "sent", "everywhere", "condition"),
+    Receive: ("edge", "source", "sent", "everywhere", "condition", "names"),
 }
 _KINDS = ChainMap({kind.__name__: kind for kind in _SAVED}, Step.KINDS)
 
@@ -66,6 +66,7 @@ class PartWriter(DeferredWriter):
             self._drawn = None
         device = node.device
         item.pop("device", None)
+        item.pop("beside", None)
         if device is not None and device.type != "cpu":
             item["device"] = device.type if device.index is None else f"{device.type}:{device.index}"
         return item
@@ -134,11 +135,16 @@ class ReadPart:
 
     def __init__(self, text: str, queues):
         found = json.loads(text)
+        self.queues: list[tuple] = []  # what the text says of each, and the queue that is there
+
+        def queue_of(spec):
+            self.queues.append((spec, queues(spec)))
+            return self.queues[-1][1]
 
         class WithQueues(PartReader):
             pass
 
-        WithQueues.queues = staticmethod(queues)
+        WithQueues.queues = staticmethod(queue_of)
         self.graph, reader = read_all(found, WithQueues)
         for node, at in zip(self.graph.nodes, found["ids"], strict=True):
             revise(node, "id", at)

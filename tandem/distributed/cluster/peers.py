@@ -30,10 +30,11 @@ class Peer:
             connection = self._idle.pop() if self._idle else None
         if connection is not None:
             try:
+                connection.drain()
                 connection.send([name, *arguments], tensors)
                 return Call(self, connection)
             except Closed:  # it may have been restarted since
-                connection.close()
+                self.broken(connection)
         try:
             connection = connect(self.address, self.key)
             connection.send([name, *arguments], tensors)
@@ -72,7 +73,8 @@ class Peer:
         return made
 
     def is_alive(self, timeout: float = 5.0) -> bool:
-        """Whether the task answers. One connection that breaks says little: it may be of a server that was just replaced."""
+        """Whether the task answers. One connection that breaks says little: it may be of a server that was just replaced. The
+        second call makes a new one."""
         for _ in range(2):
             try:
                 self.call("ping", timeout=timeout)
@@ -93,6 +95,13 @@ class Peer:
         with self._lock:
             self._idle.append(connection)
 
+    def broken(self, connection: Connection):
+        """Of a server that has ended, as are those that lie idle: a call by one of them would fail though a successor is there."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for one in (connection, *idle):
+            one.close()
+
     def close(self):
         with self._lock:
             idle, self._idle = self._idle, []
@@ -111,13 +120,13 @@ class Call:
         self.peer, self.connection = peer, connection
 
     def ready(self, timeout: float) -> bool:
-        return bool(select.select([self.connection.socket], [], [], timeout)[0])
+        return self.connection.has_come(timeout)
 
     def result(self) -> tuple:
         try:
             (well, value), tensors = self.connection.receive()
         except Closed as error:
-            self.connection.close()
+            self.peer.broken(self.connection)
             raise self.peer.lost(error) from None
         self.peer.put_back(self.connection)
         if not well:

@@ -49,7 +49,7 @@ class Placement(dict):
                     self[node] = task_name_of(task)
         for node in nodes:
             if isinstance(node.op, Fed) and self[node] is None:
-                self[node] = default
+                self[node] = self._beside(node) or default
         for node in nodes:
             self._with_state(node)
         for node in nodes:
@@ -62,6 +62,8 @@ class Placement(dict):
                         self[source] = self[node]
         for node in nodes:
             self.setdefault(node, default)
+        if not soft:
+            self._check_beside(nodes)
 
     def _named(self, node: StepNode) -> str:
         name = task_name(node.device.job, node.device.task or 0)
@@ -105,7 +107,28 @@ class Placement(dict):
             )
         return task if task in self._known else self.default
 
+    def _beside(self, node: StepNode) -> str | None:
+        """The task of the node that it was built to be with, be that one needed or not."""
+        while node.beside is not None:
+            node = node.beside
+            if self.get(node) is not None:
+                return self[node]
+            if node.device is not None and node.device.job is not None:
+                return self._named(node)
+        return None
+
+    def _check_beside(self, nodes: list[StepNode]):
+        for node in nodes:
+            other = node.beside
+            if other in self and self[other] != self[node]:
+                problem = f"it is to be where {other.name!r} is, on {self[other]}, and is on {self[node]}"
+                raise contradiction(node, problem, other)
+
     def _with_operands(self, node: StepNode):
+        task = self._beside(node)
+        if task is not None:
+            self[node] = task
+            return
         for v in node.inputs:
             if v.node in self:
                 self[node] = self[v.node]

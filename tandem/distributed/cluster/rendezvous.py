@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from tandem.errors import CancelledError
 
+if TYPE_CHECKING:
+    from tandem import _runtime
+
 _REMEMBERED = 4096  # steps that are over: what still comes for them is dropped
+_LOOK = 0.05  # seconds after which one of those who wait looks whether the run has failed, as the executor does
 
 
 class Messages:
@@ -20,25 +25,37 @@ class Messages:
 
     def __init__(self):
         self.there: dict[tuple, tuple] = {}
-        self.changed = threading.Condition()  # guards all three
+        self.changed = threading.Condition()  # guards all of it
         self.reason: BaseException | None = None
         self.is_over = False
+        self.somebody_looks = False
 
     def put(self, key: tuple, tensors):
         with self.changed:
             self.there.setdefault(key, tensors)
             self.changed.notify_all()
 
-    def take(self, key: tuple):
-        """The tensors of a message once it has come; None if it is dead."""
+    def take(self, key: tuple, cancellation: _runtime.Cancellation):
+        """The tensors of a message once it has come; None if it is dead. The executor cancels when another node of its run fails:
+        then the message may never come, as its sender may wait for that node. One of those who wait looks for that, and whoever
+        leaves while nobody does wakes the next."""
         with self.changed:
-            while key not in self.there:
-                if self.reason is not None:
-                    raise self.reason
-                if self.is_over:
-                    raise CancelledError("run", "the step is over")
-                self.changed.wait()
-            return self.there.pop(key)
+            looks = False
+            try:
+                while key not in self.there:
+                    if self.reason is not None:
+                        raise self.reason
+                    if self.is_over or cancellation.cancelled:
+                        raise CancelledError("run", "the step is over")
+                    if not self.somebody_looks:
+                        self.somebody_looks = looks = True
+                    self.changed.wait(_LOOK if looks else None)
+                return self.there.pop(key)
+            finally:
+                if looks:
+                    self.somebody_looks = False
+                if not self.somebody_looks:
+                    self.changed.notify_all() if cancellation.cancelled else self.changed.notify()
 
     def abort(self, reason: BaseException):
         with self.changed:

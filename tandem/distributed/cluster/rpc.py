@@ -12,6 +12,11 @@ Note [Near sockets]
 A server on a port of the loopback interface can be reached from this host alone, and a socket that never leaves the host is quicker
 and carries shared memory. So such a server listens at a name of the system's too, which says the port; who connects tries that one
 first, and takes it only from a process of the same user. Names and loopback ports are those of one network namespace, both.
+
+Note [Names of sockets]
+A task that is started again listens at the name of the one before, in threads of one process while that one is still ending. A name
+belongs to the server that listened at it last, which alone removes it, and before its connections break: who sees one break may
+start a successor. It comes by a rename, when the server listens, so that there is no moment at which a name refuses.
 """
 
 from __future__ import annotations
@@ -97,6 +102,34 @@ def connect(address: str, key: bytes = b"", timeout: float = 30.0) -> Connection
     return Connection(sock)
 
 
+class _Names:
+    """See Note [Names of sockets]."""
+
+    def __init__(self):
+        self._owners: dict[str, Server] = {}
+        self._lock = threading.Lock()  # guards _owners, and names in the file system
+
+    def listen(self, sock: socket.socket, place: str, server: Server):
+        new = place + "~"
+        with self._lock:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new)  # of a task that was killed
+            sock.bind(new)
+            sock.listen(128)
+            os.rename(new, place)
+            self._owners[place] = server
+
+    def remove(self, place: str, server: Server):
+        with self._lock:
+            if self._owners.get(place) is server:
+                del self._owners[place]
+                with contextlib.suppress(OSError):
+                    os.unlink(place)
+
+
+_names = _Names()
+
+
 class Server:
     """Answers calls: target.calls maps their names to functions of (arguments, tensors) that give (value, tensors). Those of
     target.notices are told and not answered."""
@@ -107,11 +140,10 @@ class Server:
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         if family == socket.AF_INET:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_UNIX:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(place)  # of a task that was killed
-        self._socket.bind(place)
-        self._socket.listen(128)
+            self._socket.bind(place)
+            self._socket.listen(128)
+        else:
+            _names.listen(self._socket, place, self)
         self._sockets = [self._socket]
         if family == socket.AF_INET:
             host, port = place[0], place[1] or self._socket.getsockname()[1]
@@ -205,15 +237,16 @@ class Server:
 
     def close(self):
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
             connections = list(self._connections)
-        for listening in self._sockets:
+        family, place = _parse(self.address)
+        if family == socket.AF_UNIX:
+            _names.remove(place, self)
+        for listening in reversed(self._sockets):  # the port last: a successor that has it finds the near name free
             with contextlib.suppress(OSError):
                 listening.shutdown(socket.SHUT_RDWR)
             listening.close()
         for connection in connections:
             connection.close()
-        family, place = _parse(self.address)
-        if family == socket.AF_UNIX:
-            with contextlib.suppress(OSError):
-                os.unlink(place)

@@ -17,11 +17,11 @@ from collections import OrderedDict
 from tandem import _runtime
 from tandem.distributed.cluster.errors import restored
 from tandem.distributed.cluster.part_program import PartProgram, Step
-from tandem.distributed.cluster.parts import ReadPart
+from tandem.distributed.cluster.parts import ReadPart, queue_spec
 from tandem.distributed.cluster.peers import Peer
 from tandem.distributed.cluster.rendezvous import Rendezvous
 from tandem.distributed.cluster.rpc import Server
-from tandem.errors import CancelledError, TandemError, TaskError
+from tandem.errors import CancelledError, TandemError, TaskError, ValueRangeError
 from tandem.session import queues
 from tandem.session.graph import outside_graphs
 
@@ -80,19 +80,28 @@ class Task:
         return f"<task {self.name}: {len(self.cells)} variables, {len(self.programs)} programs>"
 
     def close(self):
-        self.closed.set()
-        local.pop(self.address, None)
+        with self._mutex:
+            if self.closed.is_set():
+                return
+            self.closed.set()
+            if local.get(self.address) is self:  # a task that was started again has the same address
+                del local[self.address]
         for function in self.on_close:
             function()
         self.server.close()
         with self._mutex:
             steps = list(self._steps.values())
         for step in steps:
-            step.abort(CancelledError("run", f"{self.name} was closed"))
+            step.abort(self._gone())
         for queue in list(self.queues.values()):
             queue._queue.close(True)
         for peer in self.peers.values():
             peer.close()
+
+    def _gone(self, what: str = "closed") -> TaskError:
+        error = TaskError("run", f"{self.name} is gone: it was {what} while the step was under way")
+        error.task = self.name
+        return error
 
     # -- calls: (connection, arguments, tensors) -> (value, tensors)
 
@@ -102,8 +111,8 @@ class Task:
     def _attach(self, connection, arguments, tensors):
         """A controller, with the addresses of all tasks. When this connection breaks its steps are over."""
         controller, addresses = arguments
-        self._controllers[connection] = controller
         with self._mutex:
+            self._controllers[connection] = controller
             for name, address in addresses.items():
                 peer = self.peers.get(name)
                 if peer is None or peer.address != address:
@@ -111,13 +120,17 @@ class Task:
         return {"incarnation": self.incarnation, "name": self.name}, ()
 
     def left(self, connection):
-        controller = self._controllers.pop(connection, None)
-        if controller is None:
-            return
         with self._mutex:
+            controller = self._controllers.pop(connection, None)
+            if controller is None or controller in self._controllers.values():  # it has attached again since
+                return
             steps = [s for name, s in self._steps.items() if name.startswith(controller)]
+        # Connections break too when it is this task that ends: who still hears of it must not blame another.
+        gone = (
+            self._gone if self.closed.is_set() else lambda: CancelledError("run", "the controller of this step is gone")
+        )
         for step in steps:
-            step.abort(CancelledError("run", "the controller of this step is gone"))
+            step.abort(gone())
         self.rendezvous.end_all(controller)
 
     def _register(self, connection, arguments, tensors):
@@ -125,7 +138,10 @@ class Task:
         with self._registering:
             if name not in self.programs:
                 with outside_graphs():
-                    program = PartProgram(self, ReadPart(text, self.queue))
+                    part = ReadPart(text, self.queue)
+                    for spec, queue in part.queues:
+                        self._check_queue(spec, queue)
+                    program = PartProgram(self, part)
                 with self._mutex:
                     self.programs[name] = program
                     while len(self.programs) > MAX_PROGRAMS:
@@ -139,9 +155,7 @@ class Task:
     def run(self, number: str, name: str, incarnation: int, seed: int, tensors) -> tuple:
         """A step of a program, with what is fed. Gives None for the value if the program is not here."""
         if incarnation != self.incarnation:
-            error = TaskError("run", f"{self.name} was started again while the step was under way")
-            error.task = self.name
-            raise error
+            raise self._gone("started again")
         with self._mutex:
             done = self._answers.get(number)
             running = self._steps.get(number)
@@ -270,6 +284,17 @@ class Task:
             if found is None:
                 found = self.queues[spec["name"]] = _make_queue(spec)
             return found
+
+    def _check_queue(self, spec: dict, found: queues.Queue):
+        there = queue_spec(found)
+        different = next((k for k in spec if k != "seed" and spec[k] != there[k]), None)
+        if different is not None:
+            raise ValueRangeError(
+                "run",
+                f"queue {spec['name']!r} has {different}={spec[different]!r} here, and on {self.name} there is another of its "
+                f"name, with {there[different]!r}",
+                fix="queues of a cluster are shared by name: give them different names, or cluster.reset()",
+            )
 
     def deliver(self, step: str, destination: str, edge: int, iteration: int, tensors):
         peer = self.peers[destination]

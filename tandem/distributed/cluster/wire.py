@@ -64,6 +64,8 @@ class Connection:
         self.sent = self.received = 0  # bytes so far, without shared memory
         self._shares = sock.family == socket.AF_UNIX
         self._buffer = bytearray()
+        self._poll = select.poll()  # select knows the first 1024 descriptors alone
+        self._poll.register(sock, select.POLLIN)
         self._descriptors: list[int] = []
         self._sent = Pieces()
         self._held: dict[int, _runtime.SharedMemory] = {}  # pieces of the other side
@@ -139,9 +141,14 @@ class Connection:
             self.send(None)
 
     def drain(self):
-        """Takes in what the other side has given back, if it has something."""
-        while self._sent.are_lent and (self._buffer or select.select([self.socket], [], [], 0)[0]):
+        """Takes in what the other side has given back, if it has something. Closed if it has ended: over TCP, what is sent to it
+        then is lost without a word."""
+        while self._buffer or self.has_come(0):
             self.receive()
+
+    def has_come(self, timeout: float) -> bool:
+        """Whether something has come within so many seconds, or the other side has ended."""
+        return bool(self._poll.poll(timeout * 1000))
 
     def _given_back(self) -> list[int]:
         free = [piece for piece in self._in_use if self._held[piece].users == 0]

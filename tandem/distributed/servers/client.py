@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Sequence
 
@@ -10,11 +11,13 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.autograd.modes import no_grad
 from tandem.distributed.cluster.cluster import Cluster
+from tandem.distributed.cluster.errors import at_caller
 from tandem.distributed.servers.embedding import ShardedEmbedding
 from tandem.distributed.servers.pieces import Piece, divide
 from tandem.distributed.servers.recipe import describe, is_elementwise, settings_of
 from tandem.distributed.servers.recovery import Watch, has_snapshots, recover
 from tandem.distributed.servers.shard import DENSE, NONE, ROWS
+from tandem.distributed.servers.staging import Staged, Staging
 from tandem.errors import DeadlineError, TaskError, UnsupportedError, ValueRangeError
 from tandem.nn.module import Module
 from tandem.optim.optimizer import Optimizer
@@ -52,6 +55,7 @@ class ParameterServer:
     snapshots: a folder that servers write to every `every` updates, each file from between two updates; needed for `watch`
     resume: whether to go on from the snapshots of an earlier program, if there are any
     average: whether gradients of several workers are averaged, or summed
+    overlap: of parameters on a device, whether copies of gradients and values run while it computes (Note [Staging] in staging.py)
     timeout: seconds that a worker waits for the others, or for a server to come back
 
     >>> model = td.nn.Linear(2, 1)
@@ -67,7 +71,7 @@ class ParameterServer:
         self, model: Module, optimizer: Optimizer | None = None, mode: str = "sync", *, cluster: Cluster,
         servers: list[str] | None = None, worker: int | Sequence[int] = 0, workers: int = 1, needed: int | None = None,
         staleness: int | None = None, average: bool = True, snapshots: str | None = None, every: int = 100,
-        resume: bool = False, name: str = "parameters", timeout: float = 300.0,
+        resume: bool = False, overlap: bool = True, name: str = "parameters", timeout: float = 300.0,
     ):  # fmt: skip
         self.model, self.optimizer, self.mode, self.cluster, self.name = model, optimizer, mode, cluster, name
         self.own = [worker] if isinstance(worker, int) else list(worker)
@@ -78,6 +82,7 @@ class ParameterServer:
         self.servers = list(servers or [t for t in cluster.tasks if t.startswith("/job:ps/") or "ps" not in jobs])
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.tables = [m for m in model.modules() if isinstance(m, ShardedEmbedding)]
+        self.staging = Staging(self.parameters, overlap)
         self.version = self.generation = 0
         self.pushed = 0  # steps of this worker
         self.bytes = {"pulled": 0, "pushed": 0}
@@ -99,6 +104,8 @@ class ParameterServer:
         self.make()
         if resumes:
             self._resume()
+        if not self._waits:  # steps are counted by the worker: one that died may have had its number
+            self.pushed = 1 + max(self._last_steps(), default=-1)
         self.pull()
 
     # -- how parameters are divided
@@ -178,9 +185,10 @@ class ParameterServer:
                         failed.append((k, None))  # it was started again, and has not been given its state yet
                 except TaskError as error:
                     failed.append((k, error))
-                except BaseException:
+                except BaseException as error:
                     for _, other in begun[position + 1 :]:
                         other.forget()
+                    at_caller(error)
                     raise
             pending = [k for k, _ in failed]
             if pending:
@@ -205,7 +213,10 @@ class ParameterServer:
             arguments = (self.name, wanted, generation, self.timeout)
             found = self.call_all("ps.pull", [(s, arguments, ()) for s in every])
             versions = [state["version"] for state, _ in found]
-            self._generations = [state["generation"] for state, _ in found]
+            generations = [state["generation"] for state, _ in found]
+            if generations != self._generations:  # a server has the settings of its snapshot
+                self._sent_settings = None
+            self._generations = generations
             if not self._waits or len({*zip(versions, self._generations, strict=True)}) == 1:
                 break
             if len(set(self._generations)) > 1:  # servers are on their way back to a snapshot
@@ -221,7 +232,11 @@ class ParameterServer:
         with no_grad():
             for pieces, (_, values) in zip(self._pieces, found, strict=True):
                 for piece, value in zip(pieces, values, strict=True):
-                    self.part(piece, self.parameters[piece.parameter].detach()).copy_(value)
+                    target = self.part(piece, self.parameters[piece.parameter].detach())
+                    if target.is_cuda:
+                        self.staging.put(target, value)
+                    else:
+                        target.copy_(value)
                     self.bytes["pulled"] += value.numel() * value.dtype.itemsize
 
     def push(self) -> StepReport:
@@ -232,19 +247,22 @@ class ParameterServer:
         settings = [settings_of(g) for g in self.optimizer.param_groups] if self.parameters else []
         changed = settings if settings != self._sent_settings else None
         calls = []
+        self.staging.begin_rest()
         if self.parameters or self._waits:
             for s, pieces in enumerate(self._pieces):
-                kinds, tensors = self._gradients(pieces) if len(self.own) == 1 else self._stacked(pieces)
+                kinds, tensors, size = self._gradients(pieces) if len(self.own) == 1 else self._stacked(pieces)
                 head = (self.name, [str(w) for w in self.own], step, self._versions[s], self._generations[s])
                 calls.append((s, (*head, kinds, changed), tensors))
-                self.bytes["pushed"] += sum(t.numel() * t.dtype.itemsize for t in tensors)
+                self.bytes["pushed"] += size
         answers = [value for value, _ in self.call_all("ps.push", calls)]
         for table in self.tables:
             answers += table.push(step)
-        self._sent_settings = settings
+        self.staging.end_step()
         self._collected.clear()
         self.pushed += 1
-        return self._report(answers)
+        report = self._report(answers)
+        self._sent_settings = settings if report.applied else None
+        return report
 
     def collect(self, worker: int):
         """Takes the gradients that are there for those of one of this program's workers, if it computes for several."""
@@ -265,10 +283,11 @@ class ParameterServer:
                 "push", "several workers of one program push dense gradients of all parameters alone"
             )
 
-    def _stacked(self, pieces: list[Piece]) -> tuple[list[str], list]:
+    def _stacked(self, pieces: list[Piece]) -> tuple[list[str], Staged, int]:
         """Gradients of all workers of this program."""
         made = [F.stack([self.part(p, self._collected[w][p.parameter]) for w in self.own]) for p in pieces]
-        return [DENSE] * len(pieces), made
+        copies = Staged([functools.partial(self.staging.copied, t) for t in made])
+        return [DENSE] * len(pieces), copies, sum(map(_bytes, made))
 
     def step(self) -> StepReport:
         """Pushes gradients, forgets them, and pulls: one step of this worker."""
@@ -277,13 +296,17 @@ class ParameterServer:
             p.grad = None
         if self._waits:
             self.version = max(self.version + (not report.dropped), report.version if self.mode == "backup" else 0)
+        elif not self.parameters:  # tables alone: nothing is pulled
+            self.version = max(self.version, report.version)
         self.pull()
         return dataclasses.replace(report, version=self.version)
 
-    def _gradients(self, pieces: list[Piece]) -> tuple[list[str], list]:
-        kinds, tensors = [], []
+    def _gradients(self, pieces: list[Piece]) -> tuple[list[str], Staged, int]:
+        """What each piece has, the tensors, which are on the host when they are asked for, and their bytes."""
+        kinds, makers, size = [], [], 0
         for piece in pieces:
-            g = self.parameters[piece.parameter].grad
+            p = self.parameters[piece.parameter]
+            g = p.grad
             if g is None:
                 kinds.append(NONE)
             elif g._in_parts and g.is_sparse:
@@ -293,11 +316,14 @@ class ParameterServer:
                     mine = _positions(rows, piece)
                     rows, values = rows[mine] - piece.begin, values[mine]
                 kinds.append(ROWS)
-                tensors += [F.astype(rows, dtypes.int64, copy=False), values]
+                made = [F.astype(rows, dtypes.int64, copy=False), values]
+                makers += [functools.partial(self.staging.copied, t) for t in made]
+                size += sum(map(_bytes, made))
             else:
                 kinds.append(DENSE)
-                tensors.append(self.part(piece, g).detach())
-        return kinds, tensors
+                makers.append(functools.partial(self.staging.on_host, p, functools.partial(self.part, piece)))
+                size += _bytes(self.part(piece, g))
+        return kinds, Staged(makers), size
 
     def _report(self, answers: list[dict]) -> StepReport:
         what = [a["what"] for a in answers]
@@ -311,15 +337,29 @@ class ParameterServer:
 
     def _resume(self):
         """Goes on from what servers wrote before, if they have just been made."""
-        found = [value for value, _ in self._ask("ps.describe")]
-        if all(d["version"] == 0 and d["generation"] == 0 for d in found):
-            recover(self, list(self.servers))
+        end = time.monotonic() + self.timeout
+        while True:
+            found = [value for value, _ in self._ask("ps.describe")]
+            if any(d is None or d["version"] or d["generation"] for d in found):  # somebody brings them back already
+                return None
+            try:
+                return recover(self, list(self.servers))
+            except TaskError:  # one dies as they begin
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.02)
 
     def watch(self, interval: float = 0.1) -> Watch:
         """Has servers started again that die, from their snapshots (Note [Going back together] in recovery.py)."""
         return Watch(self, interval)
 
     # -- what servers tell
+
+    def _last_steps(self) -> list[int]:
+        """The last step that each server has of this program's workers."""
+        every = [(s, (name,), ()) for name in self.names() for s in range(len(self.servers))]
+        found = [value["last"] for value, _ in self.call_all("ps.describe", every) if value is not None]
+        return [int(last[str(w)]) for last in found for w in self.own if str(w) in last]
 
     def describe(self) -> dict[str, dict]:
         """For each server: version, bytes, staleness, what became of pushes."""
@@ -344,6 +384,10 @@ class ParameterServer:
     def __repr__(self):
         size = sum(p.numel() * p.dtype.itemsize for p in self.parameters)
         return f"<ParameterServer: {size:,} B on {len(self.servers)} servers, {self.mode}, worker {self.worker} of {self.workers}>"
+
+
+def _bytes(t) -> int:
+    return t.numel() * t.dtype.itemsize
 
 
 def _positions(rows, piece: Piece):

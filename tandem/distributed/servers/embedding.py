@@ -6,7 +6,7 @@ import numpy as np
 
 import tandem.ops as F
 from tandem import dtypes
-from tandem.autograd.modes import no_grad
+from tandem.autograd.modes import is_grad_enabled, no_grad
 from tandem.distributed.servers.recipe import describe, settings_of
 from tandem.distributed.servers.rows import KINDS, fresh_rows
 from tandem.errors import DTypeError, IndexRangeError, ValueRangeError
@@ -45,6 +45,7 @@ class ShardedEmbedding(Module):
         if optimizer is None:
             raise ValueRangeError("ShardedEmbedding", "no optimiser was given", fix="write td.optim.Adagrad, lr=0.1")
         self.optimizer = optimizer([Parameter(empty(1, embedding_dim))], **settings)
+        self.optimizer.sparse_rule(self.optimizer.param_groups[0])  # or says that it does not update by rows
         self.moved = {"rows": 0, "bytes": 0, "calls": 0}
         self._server = None
         self._used: list[tuple] = []
@@ -79,8 +80,9 @@ class ShardedEmbedding(Module):
             rows = asarray(fresh_rows(numbers, self.embedding_dim, self.seed, self.scale))
         else:
             rows = self._lookup(numbers)
-        rows.requires_grad_(True)
-        self._used.append((numbers, rows))
+        if is_grad_enabled():  # otherwise nobody asks for gradients, and a step may never come
+            rows.requires_grad_(True)
+            self._used.append((numbers, rows))
         return rows
 
     def _lookup(self, numbers: np.ndarray):
@@ -141,15 +143,14 @@ class ShardedEmbedding(Module):
         """Rows of ids: (*s) int -> (*s, embedding_dim)."""
         flat = self._numbers(ids)
         unique, inverse = np.unique(flat, return_inverse=True)
-        rows = self.fetch(unique)
-        return F.reshape(
-            F.index_select(rows, 0, asarray(inverse.astype(np.int64).reshape(-1))), (*ids.shape, self.embedding_dim)
-        )
+        rows = self.fetch(unique).to(ids.device)
+        local = asarray(inverse.astype(np.int64).reshape(-1)).to(ids.device)
+        return F.reshape(F.index_select(rows, 0, local), (*ids.shape, self.embedding_dim))
 
     def _numbers(self, ids) -> np.ndarray:
         if ids.dtype.kind not in ("int", "uint"):
             raise DTypeError("ShardedEmbedding", f"ids are {ids.dtype}; they must be whole numbers")
-        flat = ids.detach().numpy().reshape(-1).astype(np.int64)
+        flat = ids.detach().cpu().numpy().reshape(-1).astype(np.int64)
         if flat.size and (flat.min() < 0 or (self.num_embeddings is not None and flat.max() >= self.num_embeddings)):
             worst = int(flat.min() if flat.min() < 0 else flat.max())
             rows = "any number of" if self.num_embeddings is None else self.num_embeddings
@@ -163,17 +164,23 @@ class ShardedEmbedding(Module):
         sampled_values: (classes, expected counts of labels, of samples), as samplers of td.nn give them; a log-uniform sample of
         `num_embeddings` classes otherwise
         """
-        labels = F.reshape(F.astype(labels, dtypes.int64, copy=False), (-1, 1))
+        labels = F.reshape(F.astype(labels.cpu(), dtypes.int64, copy=False), (-1, 1))
         if sampled_values is None:
+            if self.num_embeddings is None:
+                raise ValueRangeError(
+                    "sampled_softmax", "a table of any number of rows has no classes to draw a sample from",
+                    fix="pass sampled_values=, such as a sampler of td.nn gives, or make the table with num_embeddings",
+                )  # fmt: skip
             sampled_values = LogUniformSampler(self.num_embeddings).sample(labels, num_sampled, True, None)
         sampled, of_labels, of_sampled = sampled_values
         both = np.concatenate([self._numbers(labels), self._numbers(sampled)])
         unique, inverse = np.unique(both, return_inverse=True)
-        rows = self.fetch(unique)
-        local = asarray(inverse.astype(np.int64).reshape(-1))
+        there = inputs.device
+        rows = self.fetch(unique).to(there)
+        local = asarray(inverse.astype(np.int64).reshape(-1)).to(there)
         count = labels.shape[0]
-        values = (local[count:], of_labels, of_sampled)
-        bias = F.full((len(unique),), 0.0)
+        values = (local[count:], of_labels.to(there), of_sampled.to(there))
+        bias = F.full((len(unique),), 0.0, device=there)
         return sampled_softmax_loss(
             rows,
             bias,

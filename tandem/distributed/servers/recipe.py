@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 
+from tandem import _runtime
 from tandem.errors import UnsupportedError
 from tandem.optim.optimizer import Optimizer
 
+Tensor = _runtime.Tensor
 _OWN = {"defaults", "state", "param_groups", "_counts", "_before", "_after"}
 
 
 def describe(optimizer: Optimizer) -> dict:
     """An optimiser, as JSON: its class, its settings, and those of its groups."""
     kind = type(optimizer)
+    _check_step(optimizer)
     made = {
         "module": kind.__module__, "name": kind.__qualname__, "defaults": settings_of(optimizer.defaults),
         "more": {k: v for k, v in vars(optimizer).items() if k not in _OWN and _is_plain(v)},
@@ -26,11 +30,24 @@ def describe(optimizer: Optimizer) -> dict:
     return made
 
 
+def _check_step(optimizer: Optimizer):
+    """Servers have gradients, and no function that computes them again."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise UnsupportedError(
+            "ParameterServer",
+            f"{type(optimizer).__name__}.step needs a closure that computes the loss again, which servers cannot have",
+            fix="use an optimiser that takes one step by the gradients that are there, such as td.optim.Adam",
+        )  # fmt: skip
+
+
 def settings_of(group: dict) -> dict:
     made = {}
     for name, value in group.items():
         if name in ("params", "param_names"):
             continue
+        if isinstance(value, Tensor) and value.numel() == 1:
+            value = value.item()
         if not _is_plain(value):
             raise UnsupportedError(
                 "ParameterServer",

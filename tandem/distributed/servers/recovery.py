@@ -30,6 +30,7 @@ class Watch:
         self.server, self.interval = server, interval
         self.restarts = dict.fromkeys(server.servers, 0)
         self.error: BaseException | None = None
+        self._lost: dict[str, None] = {}  # servers that have not got their state back yet, as others died meanwhile
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="tandem watch of servers")
 
@@ -58,11 +59,13 @@ class Watch:
         server, cluster = self.server, self.server.cluster
         dead = [t for t in server.servers if not cluster.peer(t).is_alive(timeout=30.0)]
         lost = [t for t in server.servers if t not in dead and not self._has_all(t)]
+        self._lost |= dict.fromkeys([*dead, *lost])
         for task in dead:
             cluster.restart(task)
             self.restarts[task] += 1
-        if dead or lost:
-            recover(server, [*dead, *lost])
+        if self._lost:
+            recover(server, list(self._lost))
+            self._lost.clear()
 
     def _has_all(self, task: str) -> bool:
         peer = self.server.cluster.peer(task)

@@ -39,11 +39,15 @@ class Rows(Shard):
         self.slots: dict[int, int] = {}
         self.numbers: list[int] = []
         there = spec["rows"]
-        first = [zeros(there if there is not None else _FIRST, spec["width"])]
+        first = [zeros(there if there is not None else 0, spec["width"])]
         super().__init__({**spec, "groups": [0]}, first)
         if there is not None:
             self.parameters[0] = self._replaced(first[0])  # untouched memory: what nobody looks up is never written
+            self._check_limit(there)
         self.demand = there is None
+
+    def _check_values(self, name: str, tensors: list):
+        """Nobody brings values: the rows are made here."""
 
     def _replaced(self, values) -> Parameter:
         """A parameter of these values in place of the old one, for the optimiser too."""
@@ -62,6 +66,8 @@ class Rows(Shard):
         wanted = numbers.numpy()
         with self.changed:
             state, _ = self.pull(step, generation, timeout)
+            if state is None:
+                return None, zeros(0, self.spec["width"])
             slots = asarray(self._find(wanted))
             with no_grad():
                 return state, F.index_select(self.parameters[0].detach(), 0, slots)
@@ -85,7 +91,7 @@ class Rows(Shard):
     def _create(self, new: list[int]):
         begin, capacity = len(self.numbers), self.parameters[0].shape[0]
         if begin + len(new) > capacity:
-            self._grow(max(2 * capacity, begin + len(new)))
+            self._grow(begin + len(new))
         for n in new:
             self.slots[n] = len(self.numbers)
             self.numbers.append(n)
@@ -93,25 +99,39 @@ class Rows(Shard):
         with no_grad():
             self.parameters[0].detach()[begin : begin + len(new)] = asarray(made)
 
-    def _grow(self, capacity: int):
-        limit = self.spec.get("limit")
-        size = capacity * self.spec["width"] * 4 * (1 + self._tables_of_state())
-        if limit is not None and size > limit:
-            raise OutOfMemoryError(
-                "lookup", f"the rows of this server would take {size:,} B with the optimiser's state; its limit is {limit:,} B",
-                fix="use more servers, a smaller width, or fewer rows",
-            )  # fmt: skip
+    def _grow(self, needed: int):
+        """Room for so many rows, and for twice as many as before unless the limit is nearer."""
+        most = self._check_limit(needed)
         old = self.parameters[0]
+        capacity = max(2 * old.shape[0], needed, _FIRST)
+        capacity = capacity if most is None else min(capacity, most)
         with no_grad():
-            self.parameters[0] = self._replaced(_longer(old.detach(), capacity))
+            self.parameters[0] = self._replaced(_joined(old.detach(), zeros(capacity - old.shape[0], old.shape[1])))
             state = self.optimizer.state.get(self.parameters[0], {})
+            fresh = self._fresh_state(capacity - old.shape[0]) if state else {}
             for name, value in state.items():
-                if getattr(value, "ndim", 0) and value.shape[0] == old.shape[0]:
-                    state[name] = _longer(value, capacity)
+                if getattr(value, "ndim", 0):
+                    state[name] = _joined(value, fresh[name])
 
-    def _tables_of_state(self) -> int:
-        state = self.optimizer.state.get(self.parameters[0], {})
-        return sum(1 for v in state.values() if getattr(v, "ndim", 0))
+    def _fresh_state(self, rows: int) -> dict:
+        """What the optimiser begins with for so many rows."""
+        group = self.optimizer.param_groups[0]
+        rule, _ = self.optimizer.sparse_rule(group)
+        return self.optimizer.new_state(zeros(rows, self.spec["width"]), group, rule.state)
+
+    def _check_limit(self, needed: int) -> int | None:
+        """How many rows may be here, if there is a limit; an error where more are needed."""
+        limit = self.spec.get("limit")
+        if limit is None:
+            return None
+        tables = 1 + sum(1 for v in self._fresh_state(1).values() if getattr(v, "ndim", 0))
+        row = 4 * self.spec["width"] * tables
+        if needed * row > limit:
+            raise OutOfMemoryError(
+                "lookup", f"{needed:,} rows of this server would take {needed * row:,} B with the optimiser's state; its limit is "
+                f"{limit:,} B", fix="use more servers, a smaller width, or fewer rows",
+            )  # fmt: skip
+        return limit // row
 
     # -- pushes
 
@@ -129,6 +149,8 @@ class Rows(Shard):
 
     def restore(self, version: int, generation: int):
         with self.changed:
+            if generation <= self.generation and self.version == version:
+                return  # asked twice
             found = self._read(version)
             table = found["parameters"][0]
             if tuple(table.shape) != tuple(self.parameters[0].shape):
@@ -141,9 +163,11 @@ class Rows(Shard):
         return super().describe() | {"rows": len(self.numbers) if self.demand else int(self.parameters[0].shape[0])}
 
 
-def _longer(values, rows: int):
-    made = zeros(rows, *values.shape[1:], dtype=values.dtype)
+def _joined(values, more):
+    made = zeros(values.shape[0] + more.shape[0], *values.shape[1:], dtype=values.dtype)
     made[: values.shape[0]] = values
+    if bool((more != 0).any()):  # memory of zeros that nobody touches is no memory
+        made[values.shape[0] :] = more
     return made
 
 

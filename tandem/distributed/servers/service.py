@@ -31,6 +31,8 @@ class Service:
                 found = self.shards[name] = kind(spec, tensors)
                 if spec.get("snapshots") and spec.get("first"):
                     found.begin_snapshots(spec["resume"])
+            else:
+                found.check(name, spec, tensors)
         return {"version": found.version, "generation": found.generation}, ()
 
     def find(self, name: str):

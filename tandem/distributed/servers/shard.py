@@ -12,7 +12,8 @@ with), and count once: what a worker has pushed for a step, or a later one, is n
     bounded   the same, but a push that is staler than `staleness` is refused: its worker pulls and recomputes.
 
 A generation is the life of a server between restores. What belongs to an earlier one is dropped, so that after a restore all
-workers go back to the version that was restored.
+workers go back to the version that was restored. Parts of one server are restored one after the other: who knows a later generation
+than a part, from another part, waits until this one is restored, too.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ import tandem.ops as F
 from tandem.autograd.modes import no_grad
 from tandem.checkpoint.background import save_async
 from tandem.checkpoint.reader import load
+from tandem.distributed.cluster.errors import described, restored
 from tandem.distributed.cluster.wire import Published
 from tandem.distributed.servers.recipe import restore
-from tandem.errors import DeadlineError, ShapeError
+from tandem.errors import DeadlineError, ShapeError, ValueRangeError
 from tandem.nn.parameter import Parameter
 from tandem.sparse.tensor import sparse_coo_tensor
 
@@ -55,6 +57,7 @@ class Shard:
         self.counts = {"applied": 0, "dropped": 0, "refused": 0, "repeated": 0, "staleness": 0, "stalest": 0}
         self.changed = threading.Condition(threading.RLock())  # guards all of it
         self.closed = False
+        self.failure: BaseException | None = None  # of the update that makes the next version
         self.saving = None
         self.published: tuple[int, int, list] | None = None
         if spec.get("snapshots"):
@@ -64,13 +67,33 @@ class Shard:
     def waits(self) -> bool:
         return self.spec["mode"] in ("sync", "backup")
 
+    def check(self, name: str, spec: dict, tensors: list):
+        """Whether another worker means the same: it came later, and asks for a server of this name."""
+        self._check_values(name, tensors)
+        mine, theirs = _meant(self.spec), _meant(spec)
+        different = [k for k in mine if mine[k] != theirs[k]]
+        if different:
+            k = different[0]
+            raise ValueRangeError(
+                "ParameterServer", f"the servers {name!r} were made with {k}={mine[k]!r}, and this worker has {theirs[k]!r}",
+                fix="all workers make the same ParameterServer; another one has a name= of its own, or comes after close()",
+            )  # fmt: skip
+
+    def _check_values(self, name: str, tensors: list):
+        check_same("ParameterServer", f"the servers {name!r}", self.parameters, tensors)
+
     # -- pulls
 
     def pull(self, step: int, generation: int, timeout: float) -> tuple[dict, list]:
-        """Parameters, once the version is `step`, or at once if the generation is another than the caller knows of."""
+        """Parameters, once the version is `step`, or at once if the generation is a later one than the caller knows of. None for
+        the state if the server ends."""
         end = time.monotonic() + timeout
         with self.changed:
-            while self.waits and self.version < step and self.generation == generation and not self.closed:
+            while self.waits and (self.generation, self.version) < (generation, step):
+                if self.closed:
+                    return None, []
+                if self.failure is not None:
+                    raise restored(described(self.failure))
                 left = end - time.monotonic()
                 if left <= 0:
                     raise self._late(step, timeout)
@@ -99,12 +122,16 @@ class Shard:
         """Gradients of a worker, or of several whose gradients are stacked. Gives what became of them, and the version."""
         every = self._separate(len(workers), kinds, tensors)
         with self.changed:
-            if settings is not None and self.optimizer is not None:
-                for position, group in zip(self.used, self.optimizer.param_groups, strict=True):
-                    group.update(settings[position])
+            while self.waits and self.generation < generation and not self.closed:
+                self.changed.wait(1.0)
+            if self.closed:
+                return None
             stale = self.version - version
             for worker, gradients in zip(workers, every, strict=True):
-                what = self._take(worker, step, version, generation, gradients)
+                what = self._reason_against(worker, step, version, generation)
+                if what is None:
+                    self._set(settings)  # of a push that counts: one that comes late brings those of the past
+                    what = self._take(worker, step, version, gradients)
                 if what in self.counts:
                     self.counts[what] += 1
             return {"what": what, "version": self.version, "generation": self.generation, "stale": stale}
@@ -114,23 +141,34 @@ class Shard:
             return [self._gradients(kinds, tensors)]
         return [self._gradients(kinds, [t[k] for t in tensors]) for k in range(count)]
 
-    def _take(self, worker: str, step: int, version: int, generation: int, gradients: list) -> str:
+    def _set(self, settings):
+        """Learning rates and the like, as the worker has them."""
+        if settings is not None and self.optimizer is not None:
+            for position, group in zip(self.used, self.optimizer.param_groups, strict=True):
+                group.update(settings[position])
+
+    def _reason_against(self, worker: str, step: int, version: int, generation: int) -> str | None:
+        """Why a push does not count, if it does not."""
         if generation != self.generation:
             return "dropped"
         if step <= self.last.get(worker, -1) or worker in self.pending.get(step, ()):
             return "repeated"
         if not self.waits:
-            stale = self.version - version
-            if self.spec["mode"] == "bounded" and stale > self.spec["staleness"]:
-                return "refused"
-            self.last[worker] = step
-            self.counts["staleness"] += stale
-            self.counts["stalest"] = max(self.counts["stalest"], stale)
-            self._apply([gradients])
-            return "applied"
+            bounded = self.spec["mode"] == "bounded"
+            return "refused" if bounded and self.version - version > self.spec["staleness"] else None
         if step < self.version:
             self.last[worker] = step
             return "dropped"
+        return None
+
+    def _take(self, worker: str, step: int, version: int, gradients: list) -> str:
+        if not self.waits:
+            stale = self.version - version
+            self.last[worker] = step
+            self._apply([gradients])
+            self.counts["staleness"] += stale
+            self.counts["stalest"] = max(self.counts["stalest"], stale)
+            return "applied"
         self.pending.setdefault(step, {})[worker] = gradients
         if step == self.version and len(self.pending[step]) >= self.spec["needed"]:
             chosen = self.pending.pop(step)
@@ -159,12 +197,20 @@ class Shard:
     def _apply(self, every: list[list]):
         """One update by the mean, or the sum, of some workers' gradients."""
         count = len(every) if self.spec["average"] else 1
-        with no_grad():
-            for i, p in enumerate(self.parameters):
-                p.grad = _mean([g[i] for g in every if g[i] is not None], count, p)
-            if self.optimizer is not None:
-                self.optimizer.step()
-                self.optimizer.zero_grad()
+        try:
+            with no_grad():
+                for i, p in enumerate(self.parameters):
+                    p.grad = _mean([g[i] for g in every if g[i] is not None], count, p)
+                if self.optimizer is not None:
+                    self.optimizer.step()
+        except BaseException as error:
+            self.failure = error  # for all who wait for this update
+            self.changed.notify_all()
+            raise
+        finally:
+            for p in self.parameters:
+                p.grad = None
+        self.failure = None
         self.version += 1
         self.pending = {k: v for k, v in self.pending.items() if k >= self.version}
         self.changed.notify_all()
@@ -226,6 +272,7 @@ class Shard:
             if generation <= self.generation and self.version == version:
                 return
             found = self._read(version)
+            check_same("restore", self._path(version), self.parameters, found["parameters"])
             with no_grad():
                 for p, t in zip(self.parameters, found["parameters"], strict=True):
                     p.copy_(t)
@@ -234,6 +281,7 @@ class Shard:
             self.version, self.generation = found["version"], generation
             self.last = {str(k): v for k, v in found["last"].items()}
             self.pending.clear()
+            self.failure = None
             self.changed.notify_all()
 
     def _read(self, version: int) -> dict:
@@ -252,6 +300,25 @@ class Shard:
         with self.changed:
             self.closed = True
             self.changed.notify_all()
+
+
+_SHARED = ("mode", "workers", "needed", "staleness", "average", "width", "rows", "seed", "scale", "limit")
+
+
+def _meant(spec: dict) -> dict:
+    """What workers of the same servers agree on. Learning rates may differ: they go along with pushes."""
+    return {k: spec.get(k) for k in _SHARED} | {"optimizer": spec["optimizer"].get("name")}
+
+
+def check_same(op: str, where: str, parameters: list, tensors: list):
+    """Refuses values that are of other parameters."""
+    mine, theirs = ([(tuple(t.shape), t.dtype.name) for t in ts] for ts in (parameters, tensors))
+    if mine != theirs:
+        show = lambda ts: ", ".join(f"{shape} {dtype}" for shape, dtype in ts) or "none"
+        raise ShapeError(
+            op, f"{where} have other parameters than this module: {show(mine)}, and here {show(theirs)}",
+            fix="give each module a name= and a folder of its own, or close() the ParameterServer that was before",
+        )  # fmt: skip
 
 
 def _mean(gradients: list[tuple], count: int, p):

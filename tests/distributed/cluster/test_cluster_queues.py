@@ -194,3 +194,17 @@ def test_a_variable_is_read_after_what_its_reader_waits_for(cluster, reader):  #
     session.run(put)
     thread.join()
     assert [t.tolist() for t in found[1:]] == [[10.0, 20.0], [20.0, 40.0], [11.0, 21.0]]
+
+
+@pytest.mark.parametrize("other", [(3, td.int64, ()), (3, td.float32, (2,)), (4, td.float32, ())])
+def test_another_queue_of_the_same_name_is_refused(cluster, other):  # noqa: F811
+    def put(capacity, dtype, shape):
+        with td.Graph() as graph, td.device(PS0):
+            queue = td.FIFOQueue(capacity, dtype, shape, name="shared")
+            made = queue.enqueue(td.zeros(shape, dtype=dtype))
+        td.Session(graph, target=cluster).run(made)
+
+    for _ in range(2):
+        put(3, td.float32, ())  # whoever means the same one shares it
+    with pytest.raises(ValueError, match=r"queue 'shared' has .* here, and on /job:ps/task:0 there is another"):
+        put(*other)

@@ -167,3 +167,39 @@ def test_a_structured_loop_over_tasks_is_refused_and_a_classic_one_is_wired(clus
                 td.while_loop(lambda v: v < 50.0, body, (x,))
             y = tf.while_loop(lambda v: v < 50.0, body, [x])
     assert td.Session(graph, target=cluster).run(y, {x: 2.0}).item() == 54.0
+
+
+def test_a_node_of_a_body_that_fails_ends_the_run_at_all_tasks(cluster):  # noqa: F811
+    """The task that fails waits for messages of others meanwhile, which wait for it."""
+    for k in range(3):  # programs are new each time: they are compiled while others wait
+        with td.Graph() as graph:
+            x = td.placeholder(td.float32, (None,), name="x")
+            with td.device(W0):
+                start = td.tensor(k) + 0
+
+            def body(i, x=x):
+                with td.device(W1):
+                    added = td.reshape(x, (2, 2)).sum()
+                with td.device(W0):
+                    return [i + 1 + td.astype(added, td.int64) * 0]
+
+            (end,) = td.graph_ops.while_loop(lambda i: i < 9, body, [start])
+        session = td.Session(graph, target=cluster)
+        with pytest.raises(td.ShapeError, match="3 elements do not fit"):
+            session.run(end, {x: [1.0, 2.0, 3.0]})
+        assert session.run(end, {x: [0.0] * 4}).item() == 9
+    assert all(d["steps"] == 0 for d in cluster.describe().values())
+
+
+def test_a_task_that_fails_while_it_waits_for_another_ends_the_run(cluster):  # noqa: F811
+    with td.Graph() as graph:
+        x = td.placeholder(td.float32, (None,), name="x")
+        with td.device(PS0):
+            queue = td.FIFOQueue(1, td.float32, (), name="nothing comes here")
+        with td.device(W0):
+            late = queue.dequeue() + 1.0
+        with td.device(W1):
+            result = late + 1.0, td.reshape(x, (2, 2))
+    session = td.Session(graph, target=cluster)
+    with pytest.raises(td.ShapeError, match="3 elements do not fit"):
+        session.run(result, {x: [1.0, 2.0, 3.0]})

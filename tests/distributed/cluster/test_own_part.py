@@ -67,6 +67,21 @@ def test_another_task_that_dies_ends_the_own_part(cluster):  # noqa: F811
         cluster.restart(W0)
 
 
+def test_a_task_that_ends_does_not_blame_the_controller(cluster):  # noqa: F811
+    """Its connections break before its steps do."""
+    made = cluster.engine.tasks[W0]
+    steps = [task.Step(made, f"c{i}/1", made.rendezvous.step(f"c{i}/1")) for i in range(2)]
+    made._steps.update({"c0/1": steps[0], "c1/1": steps[1]})
+    made._controllers.update({"first": "c0", "second": "c1"})
+    made.left("first")
+    assert isinstance(steps[0].reason, td.CancelledError)
+    made.closed.set()
+    made.left("second")
+    assert isinstance(steps[1].reason, td.TaskError) and steps[1].reason.task == W0
+    made._steps.clear()
+    cluster.restart(W0)
+
+
 def test_a_task_that_is_closed_under_its_own_part_is_gone(cluster):  # noqa: F811
     graph, _, y, *_ = waiting_graph()
     session = td.Session(graph, target=cluster)
@@ -198,3 +213,21 @@ def test_where_the_near_name_is_taken_there_is_the_port(monkeypatch):
         connection.close()
     finally:
         server.close()
+
+
+def test_a_controller_that_attaches_again_keeps_its_steps(cluster):  # noqa: F811
+    """As it does after a failure, to see whether the task was started again."""
+    graph, queue, y, *_ = waiting_graph()
+    with graph:
+        add = queue.enqueue(td.tensor(3.0))
+    session, found = td.Session(graph, target=cluster), []
+    waiting = threading.Thread(target=lambda: found.append(session.run(y)))
+    waiting.start()
+    while not all(d["steps"] for t, d in cluster.describe().items() if t in (W0, W1)):
+        time.sleep(0.001)
+    cluster.suspect(W0)
+    cluster.check([W0])
+    time.sleep(0.1)  # for the task to see that the first connection is closed
+    session.run(add)
+    waiting.join(30)
+    assert [t.item() for t in found] == [7.0]

@@ -108,6 +108,8 @@ def test_bad_arguments(cluster):
 
     with pytest.raises(td.UnsupportedError, match="inside of a function"):
         ParameterServer(model, Own(model.parameters(), lr=0.1), cluster=cluster)
+    with pytest.raises(td.UnsupportedError, match=r"LBFGS\.step needs a closure"):
+        ParameterServer(model, td.optim.LBFGS(model.parameters()), cluster=cluster)
 
 
 def test_gradients_of_compiled_functions_are_pushed(cluster):
@@ -126,3 +128,42 @@ def test_gradients_of_compiled_functions_are_pushed(cluster):
     found = [p.detach() for p in model.parameters()]
     expected = alone(lambda ps: td.optim.Adam(ps, lr=0.01), 1, 4)
     assert all(td.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(found, expected, strict=True))
+
+
+class Clipped(td.optim.SGD):
+    """A step of a user's own around another one's."""
+
+    def __init__(self, params, lr, most):
+        super().__init__(params, lr=td.tensor(lr))  # a tensor, as some programs have it
+        self.most = most
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad = td.clamp(p.grad, -self.most, self.most)
+        return super().step(closure)
+
+
+class ByHand(td.optim.Optimizer):
+    """One that is no rule, with state that is no tensor."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @td.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                own = self.state[p]
+                own["steps"] = own.get("steps", 0) + 1
+                p -= group["lr"] / own["steps"] * p.grad
+
+
+@pytest.mark.parametrize("make", [lambda ps: Clipped(ps, 0.1, 0.01), lambda ps: ByHand(ps, 0.1)])
+def test_optimisers_of_users_run_on_servers(cluster, make):
+    model = network()
+    server = ParameterServer(model, make(model.parameters()), cluster=cluster)
+    for step in range(4):
+        loss_of(model, batch(step, 0)).backward()
+        server.step()
+    assert same(model, alone(make, 1, 4))

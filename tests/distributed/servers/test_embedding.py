@@ -137,3 +137,41 @@ def test_tables_come_back_with_their_rows_when_a_server_dies(tmp_path):
         with td.no_grad():
             found = models[0].table(td.arange(50)).detach()
         assert bool((found == expected).all()) and bool((models[0].top.weight.detach() == top).all())
+
+
+def test_rows_are_not_taken_from_a_table_that_has_not_gone_back_yet(tmp_path):
+    """A server's parameters are restored before its tables: a worker that has pulled them looks up rows of the same time."""
+    with cluster_of(1) as cluster:
+        model, ids, rows = Model(), td.arange(4).reshape(2, 2), []
+        server = ParameterServer(
+            model, td.optim.SGD(model.top.parameters(), lr=0.1), cluster=cluster, snapshots=str(tmp_path), every=1
+        )
+        for _ in range(2):
+            rows.append(model.table(ids).detach().clone())
+            model(ids).backward()
+            server.step()
+        server.snapshot()
+        peer = cluster.peer("/job:ps/task:0")
+        peer.call("ps.restore", server.name, 1, 1)
+        server.pull()
+        assert (server.version, server.generation) == (1, 1)
+        asking = threading.Thread(target=lambda: rows.append(model.table(ids).detach().clone()))
+        asking.start()
+        asking.join(0.3)
+        peer.call("ps.restore", model.table.name, 1, 1)
+        asking.join(30)
+        assert bool((rows[2] == rows[1]).all()) and not bool((rows[1] == rows[0]).all())
+
+
+def test_lookups_without_gradients_keep_nothing():
+    with cluster_of(1) as cluster:
+        table = ShardedEmbedding(None, 4, td.optim.SGD, lr=1.0)
+        server = ParameterServer(table, mode="async", cluster=cluster)
+        before = table(td.tensor([3])).detach()
+        table(td.tensor([3])).sum().backward()
+        with td.no_grad():
+            for _ in range(3):
+                assert not table(td.tensor([3, 4])).requires_grad
+        assert len(table._used) == 2  # those before
+        server.step()
+        assert td.allclose(table(td.tensor([3])), before - 1.0)

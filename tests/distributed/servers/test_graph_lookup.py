@@ -52,4 +52,32 @@ def test_bytes_do_not_depend_on_the_size_of_the_table(servers):
         for a, b in zip(after, alone.values_of(shards), strict=True):
             assert td.allclose(a, b, rtol=1e-5)
     assert moved[0] == moved[1]
-    assert moved[0][0] <= servers * COUNT * (WIDTH * 4 + 3 * 8)  # rows, and what tells which
+    assert moved[0][0] == COUNT * (WIDTH * 4 + 8)  # each row once, however many servers there are, and its number
+
+
+@pytest.mark.parametrize("ids", [[3, 0, 3, 58], [1, 1, 1], []])  # the last two leave servers without any
+def test_each_server_is_asked_for_its_own_rows(ids):
+    """Any number of them, which only a run knows."""
+    with td.Graph() as graph:
+        numbers = td.placeholder(td.int64, (None,), name="numbers")
+        shards = []
+        for k in range(3):
+            with td.device(f"/job:ps/task:{k}"):
+                shards.append(td.Variable(td.arange(20.0 * WIDTH).reshape(20, WIDTH) + k, name=f"part_{k}"))
+        with td.device("/job:worker/task:0"):
+            found = td.nn.functional.embedding_lookup(shards, numbers)
+            slopes = td.gradients((found * found).sum(), shards)
+        init = td.global_variables_initializer()
+    fed = {numbers: np.array(ids, dtype=np.int64)}
+    with Cluster({"ps": 3, "worker": 1}, engine="threads") as cluster:
+        session, alone = td.Session(graph, target=cluster), td.Session(graph, soft_placement=True)
+        results = []
+        for s in (session, alone):
+            s.run(init)
+            results.append(s.run([found, *slopes], fed))
+        assert results[0][0].shape == (len(ids), WIDTH)
+        for a, b in zip(*results, strict=True):
+            assert bool((a == b).all())
+        before = sent(cluster)
+        session.run(found, fed)
+        assert sent(cluster) - before == len(ids) * (WIDTH * 4 + 8)

@@ -14,6 +14,7 @@ import pytest
 
 import tandem as td
 from tandem.distributed import Cluster, ParameterServer
+from tandem.distributed.servers import client, recovery
 from tests.distributed.servers.workers import alone, batch, in_threads, loss_of, network, same
 
 ADAM = lambda ps: td.optim.Adam(ps, lr=0.01)
@@ -175,6 +176,52 @@ def test_asynchronous_training_goes_on_while_a_server_comes_back(tmp_path):
         assert watch.restarts["/job:ps/task:1"] == 1
         assert float(loss_of(model, batch(0, 0, 64))) < 0.95 * first
         assert server.describe()["/job:ps/task:0"]["version"] == 20
+
+
+def test_a_server_gets_its_state_though_another_dies_as_it_comes_back(tmp_path, monkeypatch):
+    first, second = "/job:ps/task:0", "/job:ps/task:1"
+    with Cluster({"ps": 2}, engine="threads") as cluster:
+        model = network()
+        optimizer = td.optim.SGD(model.parameters(), lr=0.1)
+        server = ParameterServer(model, optimizer, mode="async", cluster=cluster, snapshots=str(tmp_path), every=1)
+        for step in range(3):
+            loss_of(model, batch(step, 0)).backward()
+            server.step()
+        server.snapshot()  # and waits until it is written
+        watch, restart = server.watch(), cluster.restart
+
+        def restart_and_kill(task):
+            restart(task)
+            if task == first:
+                cluster.kill(second)
+
+        monkeypatch.setattr(cluster, "restart", restart_and_kill)
+        cluster.kill(first)
+        with pytest.raises(td.TaskError):
+            watch.check()
+        watch.check()
+        assert watch.restarts == {first: 1, second: 1}
+        assert {task: found["version"] for task, found in server.describe().items()} == {first: 3, second: 3}
+
+
+def test_a_program_that_resumes_waits_for_a_server_that_dies_meanwhile(tmp_path, monkeypatch):
+    with Cluster({"ps": 2}, engine="threads") as cluster:
+        train(cluster, [network(), network()], 3, tmp_path)
+    tried = []
+
+    def dying(server, lost):
+        tried.append(lost)
+        if len(tried) == 1:
+            raise td.TaskError("recover", "/job:ps/task:1 is gone")
+        recovery.recover(server, lost)
+
+    monkeypatch.setattr(client, "recover", dying)
+    with Cluster({"ps": 2}, engine="threads") as cluster:
+        model = network(seed=9)
+        server = ParameterServer(
+            model, ADAM(model.parameters()), cluster=cluster, workers=2, snapshots=str(tmp_path), every=2, resume=True
+        )
+        assert server.version == 2 and len(tried) == 2
 
 
 def test_a_server_that_nobody_starts_again_is_named():

@@ -94,3 +94,88 @@ def test_a_missing_worker_is_named(cluster):
     loss_of(model, batch(0, 0)).backward()
     with pytest.raises(td.DeadlineError, match="no gradients of worker 1, 2"):
         server.step()
+
+
+@pytest.mark.parametrize("mode", [{"mode": "async"}, {"mode": "bounded", "staleness": 5}])
+def test_pushes_of_a_worker_that_was_started_again_count(cluster, mode):
+    for life in range(2):
+        model = network()
+        opt = td.optim.SGD(model.parameters(), lr=0.1)
+        server = ParameterServer(model, opt, cluster=cluster, worker=1, workers=2, **mode)
+        for step in range(3):
+            loss_of(model, batch(step, 1)).backward()
+            report = server.step()
+            assert report.applied and report.version == 3 * life + step + 1
+
+
+def test_a_late_worker_does_not_bring_back_the_learning_rate_of_its_step(cluster):
+    models = [network() for _ in range(3)]
+    opts = [td.optim.SGD(m.parameters(), lr=1.0) for m in models]
+    servers = [
+        ParameterServer(m, o, mode="backup", needed=2, cluster=cluster, worker=k, workers=3)
+        for k, (m, o) in enumerate(zip(models, opts, strict=True))
+    ]
+    loss_of(models[2], batch(0, 2)).backward()  # for step 0, with its learning rate, and it sleeps
+
+    def work(k, steps):
+        while servers[k].version < steps:
+            opts[k].param_groups[0]["lr"] = 1.0 if servers[k].version < 2 else 0.0
+            loss_of(models[k], batch(servers[k].version, k)).backward()
+            servers[k].step()
+
+    in_threads(2, lambda k: work(k, 4))
+    before = [p.detach().clone() for p in models[0].parameters()]
+    assert servers[2].step().dropped
+    in_threads(2, lambda k: work(k, 6))
+    assert same(models[0], before)
+
+
+def test_a_server_that_went_back_learns_the_learning_rate_again(cluster, tmp_path):
+    model = network()
+    opt = td.optim.SGD(model.parameters(), lr=1.0)
+    server = ParameterServer(model, opt, cluster=cluster, snapshots=str(tmp_path), every=100)
+    opt.param_groups[0]["lr"] = 0.0
+    for generation in range(2):
+        before = [p.detach().clone() for p in model.parameters()]
+        loss_of(model, batch(server.version, 0)).backward()
+        server.step()
+        assert same(model, before)
+        for task in server.servers if generation == 0 else ():
+            cluster.peer(task).call("ps.restore", server.name, 0, 1)
+        server.pull()
+
+
+def test_an_update_that_fails_ends_the_step_of_all_workers(cluster):
+    errors = []
+
+    def work(k):
+        table = td.nn.Embedding(10, 2, sparse=True)
+        server = ParameterServer(
+            table, td.optim.Adam(table.parameters(), lr=0.1), cluster=cluster, worker=k, workers=2, timeout=30.0
+        )
+        table(td.tensor([1, 2])).sum().backward()
+        try:
+            server.step()
+        except td.UnsupportedError as error:
+            errors.append(str(error))
+
+    in_threads(2, work, seconds=20)
+    assert len(errors) == 2 and all("Adam: a gradient is sparse" in e and "test_shard.py" in e for e in errors)
+
+
+def test_other_workers_must_mean_the_same_servers(cluster, tmp_path):
+    def made(size, **options):
+        model = td.nn.Linear(size, 1)
+        options = {"mode": "async", "cluster": cluster, **options}
+        return ParameterServer(model, td.optim.SGD(model.parameters(), lr=0.1), **options)
+
+    made(1, snapshots=str(tmp_path))
+    with pytest.raises(td.ShapeError, match=r"other parameters than this module: \(1, 1\).*\(1, 3\)"):
+        made(3)  # whose weights those of (1, 1) would fill without a word
+    with pytest.raises(ValueError, match="mode='async', and this worker has 'sync'"):
+        made(1, mode="sync")
+    with pytest.raises(ValueError, match="workers=1, and this worker has 2"):
+        made(1, workers=2)
+    made(3, name="others")
+    with Cluster({"ps": 2}, engine="threads") as another, pytest.raises(td.ShapeError, match="safetensors have other"):
+        made(3, cluster=another, snapshots=str(tmp_path), resume=True)

@@ -83,12 +83,13 @@ def test_steps_take_the_mean_of_the_first_replicas(needed, total):
         ew, eb = expected(steps, range(needed))
         np.testing.assert_allclose(w, ew, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(b, eb, rtol=1e-4, atol=1e-5)
+        before = runner.dropped  # a replica may have taken the permit of one that was slow to take it, and pushed twice
         if total > needed:  # gradients of step 0 come late: dropped, and the replica goes on with the present step
             _, own, (x, y, _, _, _, _, train, _) = replicas[2]
             sessions[2].run(own.local_step.initializer)
             sessions[2].run(train, dict(zip((x, y), data(0, 2), strict=True)))
             assert int(sessions[2].run(own.local_step)) == steps
-            assert runner.dropped == 1 and runner.applied == steps
+            assert runner.dropped == before + 1 and runner.applied == steps
             assert bool((sessions[0].run(replicas[0][2][3]).numpy() == w).all())
 
 
