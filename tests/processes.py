@@ -55,3 +55,16 @@ def run_script(
         text=True,
         timeout=timeout,
     )
+
+
+def left_in_memory(before: set[str]) -> set[str]:
+    """Names in /dev/shm that were not there before, and that no process has in use: other programs come and go meanwhile."""
+    found = set(os.listdir("/dev/shm")) - before
+    for process in filter(str.isdigit, os.listdir("/proc")) if found else ():
+        try:
+            with open(f"/proc/{process}/maps") as lines:
+                text = lines.read()
+        except OSError:  # it has ended, or is another user's
+            continue
+        found = {name for name in found if f"/dev/shm/{name}\n" not in text}
+    return {name for name in found if os.path.exists(f"/dev/shm/{name}")}

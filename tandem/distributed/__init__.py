@@ -15,11 +15,11 @@ import importlib
 
 from tandem.names import missing
 
-_MODULES = ("checkpoint", "elastic", "functional", "pipeline", "simulator")
+_MODULES = ("checkpoint", "elastic", "functional", "nn", "pipeline", "simulator")
 _HOMES = {
     "automatic": ("ParallelPlan", "load_plan", "parallelize"),
     "available": (
-        "get_node_local_rank", "is_gloo_available", "is_mpi_available", "is_nccl_available",
+        "Backend", "get_node_local_rank", "is_gloo_available", "is_mpi_available", "is_nccl_available",
         "is_torchelastic_launched", "new_subgroups", "new_subgroups_by_enumeration",
     ),
     "cluster": ("Cluster", "ClusterSpec", "Server", "replica_device_setter"),

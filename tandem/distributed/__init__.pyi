@@ -1,6 +1,7 @@
 from tandem.distributed import checkpoint as checkpoint
 from tandem.distributed import elastic as elastic
 from tandem.distributed import functional as functional
+from tandem.distributed import nn as nn
 from tandem.distributed import pipeline as pipeline
 from tandem.distributed import simulator as simulator
 from tandem.distributed.automatic import (
@@ -9,6 +10,7 @@ from tandem.distributed.automatic import (
     parallelize as parallelize,
 )
 from tandem.distributed.available import (
+    Backend as Backend,
     get_node_local_rank as get_node_local_rank,
     is_gloo_available as is_gloo_available,
     is_mpi_available as is_mpi_available,

@@ -8,8 +8,21 @@ from tandem.distributed.group import GroupMember, ProcessGroup, new_group, this_
 from tandem.errors import ValueRangeError
 
 
+class Backend(str):
+    """The name of a way to communicate, in small letters, as programs compare it with what get_backend() gives.
+
+    >>> td.distributed.Backend("GLOO") == td.distributed.Backend.GLOO == "gloo"
+    True
+    """
+
+    UNDEFINED, GLOO, NCCL, MPI, UCC, XCCL = "undefined", "gloo", "nccl", "mpi", "ucc", "xccl"
+
+    def __new__(cls, name: str):
+        return super().__new__(cls, name.lower())
+
+
 def is_gloo_available() -> bool:
-    """Whether backend "gloo" is taken: always; it means shared memory on one host, and MPI on several.
+    """Whether backend "gloo" is taken: always; it means shared memory on one host, and Gloo or MPI on several.
 
     >>> td.distributed.is_gloo_available()
     True

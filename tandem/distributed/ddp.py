@@ -25,7 +25,7 @@ from tandem.errors import DistributedError, UnsupportedError
 from tandem.nn.module import Module
 from tandem.tensors.constructors import tensor
 
-_SOME_USED, _MODEL = 1 << 32, 1 << 33  # ranges of tags, as in src/collectives/call.h
+_SOME_USED, _MODEL, _UNNAMED = 1 << 32, 1 << 33, 1 << 34  # ranges of tags, as in src/collectives/call.h
 _STATE = "_data_parallel"  # where a module keeps it, among its attributes
 
 
@@ -64,6 +64,10 @@ class _Reducer:
         with no_grad():
             tensors = [*self.module.parameters(), *self.module.buffers()]
             broadcast_coalesced(tensors, self.group.ranks[0], self.group, tag=model_tag(self.module))
+            for (
+                p
+            ) in self.module.parameters():  # where whoever averages gradients can update them: Note [Joined updates]
+                _runtime.move_to_shared_heap(p)
 
     def before_forward(self, module: Module):
         if not module.training or not self.synchronises or not is_grad_enabled():
@@ -129,7 +133,7 @@ class _Reducer:
         used = None
         if not _runtime.capturing():  # reading values would end a program: there, they become zeros
             mask = tensor([p.grad is not None for p in parameters])
-            used = F.all_reduce(mask, self.group.token, self.group.size(), "max").tolist()
+            used = _own_all_reduce(mask, self.group, "max").tolist()
         for i, p in enumerate(parameters):
             if p.grad is None and (used is None or used[i]):
                 p.grad = F.zeros_like(p)
@@ -143,11 +147,12 @@ class _Reducer:
         """Those of a bucket that have gradients, which must be the same ones on all ranks: gradients of two parameters that happen
         to have one shape are not averaged."""
         used = [i for i, p in enumerate(bucket) if p.grad is not None]
-        tag = 0 if len(used) == len(bucket) else _SOME_USED + zlib.crc32(repr(used).encode())
+        tag = _UNNAMED if len(used) == len(bucket) else _SOME_USED + zlib.crc32(repr(used).encode())
         self._average_bucket([bucket[i] for i in used], tag=tag)
 
-    def _average_bucket(self, bucket: list, in_background: bool = False, tag: int = 0):
-        """Of gradients of one dtype each; in the background where the network does the work."""
+    def _average_bucket(self, bucket: list, in_background: bool = False, tag: int = _UNNAMED):
+        """Of gradients of one dtype each; in the background where the network does the work. Ranks may call backward from
+        different lines, and one that has no more data from none."""
         by_dtype: dict = {}
         for p in bucket:
             by_dtype.setdefault(p.grad.dtype, []).append(p)
@@ -166,8 +171,7 @@ class _Reducer:
 
     def active_ranks(self, active: bool) -> int:
         """How many ranks still have data."""
-        count = F.all_reduce(tensor([int(active)]), self.group.token, self.group.size(), "sum")
-        return count.tolist()[0]
+        return _own_all_reduce(tensor([int(active)]), self.group, "sum").tolist()[0]
 
     def shadow(self):
         """Takes part in the steps of ranks that have more data, with gradients of zeros."""
@@ -179,6 +183,11 @@ class _Reducer:
             self._reduce()
         for p, g in zip(parameters, mine, strict=True):
             p.grad = g
+
+
+def _own_all_reduce(x, group: ProcessGroup, reduction: str):
+    """One of ours, which ranks may come to from different lines of the program's."""
+    return F.all_reduce_coalesced([x], group.token, group.size(), reduction, _UNNAMED)[0]
 
 
 def model_tag(module: Module) -> int:
@@ -193,7 +202,7 @@ def _set_gradients(parameters: list, gradients: list):
 
 
 def _over_hosts() -> bool:
-    return this_rank("data_parallel").engine.name == "mpi"
+    return this_rank("data_parallel").engine.answers_itself
 
 
 def _before_forward(module: Module, args):

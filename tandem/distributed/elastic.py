@@ -134,7 +134,7 @@ def _every(number: int, rank: Rank) -> list[int]:
 
 def run(train, state: State):
     """Calls train(state) and gives what it returns. Whenever ranks go or come, it is called again, with the state of the latest
-    commit. What it makes of the number of ranks (samplers, loaders, learning rates) it makes anew each time."""
+    commit. What it makes of the number of ranks (samplers, loaders, learning rates) it makes again each time."""
     rank = this_rank("elastic.run")
     rank.is_new = False
     state._keep(state._number)

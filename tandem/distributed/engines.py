@@ -5,7 +5,7 @@ collective, send and receive. All else (operators, order, handles, gradients, me
 
     threads          ranks are threads of one process: for tests, and to look at programs of many ranks
     shared_memory    ranks are processes of one host; tensors are read and written where they lie (Note [Direct and staged])
-    mpi              ranks are processes of several hosts (mpi.py)
+    mpi, gloo        ranks are processes of several hosts (network.py)
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SharedMemoryEngine(Engine):
             raise UnsupportedError(
                 "init_process_group",
                 f"rank {rank} and rank {elsewhere[0]} are on different hosts; the shared-memory engine serves one",
-                fix='use backend="mpi", or start all ranks on one host',
+                fix='use backend="mpi" or "gloo", or start all ranks on one host',
             )  # fmt: skip
 
     def communicator(self, token, ranks, rank):
@@ -122,8 +122,9 @@ def ask(store: Store, key: str, rank: int):
 
 
 def host() -> str:
-    """Equal in processes that can see one another's memory. TANDEM_HOST: a name for it, where several hosts are played on one."""
+    """Equal in processes that can see one another's memory. TANDEM_HOST: a name for it, where several hosts are played on one;
+    {rank} in it is this rank's number."""
     if name := os.environ.get("TANDEM_HOST"):
-        return name
+        return name.replace("{rank}", os.environ.get("RANK", ""))
     with open("/proc/sys/kernel/random/boot_id") as file:
         return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"

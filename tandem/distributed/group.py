@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import NamedTuple
 
-from tandem import _runtime
+from tandem import _runtime, hooks
 from tandem.distributed import membership
 from tandem.distributed.engines import Engine, SharedMemoryEngine, ask, host, threads
 from tandem.distributed.environment import place
@@ -50,6 +50,9 @@ class ProcessGroup:
         if rank not in self.ranks:
             raise ValueRangeError(op, f"rank {rank} is not in the group of ranks {list(self.ranks)}")
         return self.ranks.index(rank)
+
+    def __deepcopy__(self, memo):  # a copy of a layer works with the same ranks
+        return self
 
     def __repr__(self):
         return f"<group of ranks {list(self.ranks)}>"
@@ -186,6 +189,16 @@ def group_of(group: ProcessGroup | None, op: str) -> ProcessGroup | None:
     return rank.world if group is None else group
 
 
+def _ranks_of(group: ProcessGroup | None) -> tuple[int, int] | None:
+    """For layers that work together over ranks: a group's token and size; None where nobody else is in it."""
+    if current() is None:
+        return None
+    group = group_of(group, "a layer over ranks")
+    return None if group is None or group.size() == 1 else (group.token, group.size())
+
+
+hooks.ranks_of = _ranks_of
+
 # -- beginning and ending
 
 
@@ -216,7 +229,7 @@ def _backends(backend: str | None) -> list[str]:
     if backend is not None and (not names or any(name not in _BACKENDS for name in names)):
         raise UnsupportedError(
             "init_process_group", f"backend {backend!r} is not offered",
-            fix='give "shared_memory", "mpi", "nccl", or "gloo", which means whichever of the first two serves',
+            fix='give "shared_memory", "mpi", "nccl", or "gloo", which is shared memory where all ranks are on one host',
         )  # fmt: skip
     return names
 
@@ -231,8 +244,9 @@ def init_process_group(
     Without any of them it is the only rank of a group of one, so that a program may always call this.
 
     backend: "shared_memory", for ranks of one host; "mpi", for ranks of several, which needs an MPI library with the standard ABI
-        (pip install "tandem-dl[mpi]"). Unless given, and with PyTorch's "gloo", the one that serves. On one host CUDA tensors go by
-        NCCL where it can be opened, and else through host memory, with a warning; with "nccl" that is an error
+        (pip install "tandem-dl[mpi]"); "gloo", which is shared memory on one host, and over several Gloo where Tandem was built
+        with it, or else MPI. Unless given, the one that serves. CUDA tensors go by NCCL where it can be opened, and else
+        through host memory, with a warning; with "nccl" that is an error
     init_method: "env://" (the environment says all), or "tcp://host:port" with world_size and rank
     timeout: how long a collective waits for others; seconds or a timedelta; half an hour unless given
     elastic: whether ranks may go and come while the program runs, under `tandem run --elastic`; see td.distributed.elastic
@@ -282,20 +296,21 @@ def _next_formation() -> int:
 
 
 def _engine(store: Store, rank: int, size: int, backends: list[str]) -> Engine:
-    """What serves: shared memory where all ranks are on one host, unless MPI is asked for."""
+    """What serves: shared memory where all ranks are on one host, unless MPI is asked for; over several, MPI or Gloo."""
     store.set(f"host/{rank}", host())
     hosts = [ask(store, f"host/{r}", rank) for r in range(size)]
     if "mpi" not in backends and ("shared_memory" in backends or len(set(hosts)) == 1):
         return SharedMemoryEngine(store, rank, size)
-    if "nccl" in backends:
-        raise UnsupportedError(
-            "init_process_group", f'backend "nccl" with ranks on {len(set(hosts))} hosts is not offered',
-            fix='use "mpi": CUDA tensors then go through host memory',
-        )  # fmt: skip
-    from tandem.distributed.mpi import MpiEngine  # for several hosts alone
+    from tandem.distributed import gloo, mpi  # for several hosts alone
 
     thread = threading.get_ident()
-    return MpiEngine(store, rank, hosts, lambda: whereabouts(thread))
+    # All ranks have to choose alike, and their hosts may have other libraries.
+    store.set(f"networks/{rank}", [gloo.find_plugin() is not None, mpi.find_library() is not None])
+    every = [ask(store, f"networks/{r}", rank) for r in range(size)]
+    has_gloo, has_mpi = (all(has) for has in zip(*every, strict=True))
+    by_gloo = has_gloo and "mpi" not in backends and ("gloo" in backends or not has_mpi)
+    engine = gloo.GlooEngine if by_gloo else mpi.MpiEngine
+    return engine(store, rank, hosts, lambda: whereabouts(thread))
 
 
 def _join(seconds: float, nccl: bool) -> Rank:

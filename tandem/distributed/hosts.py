@@ -18,7 +18,7 @@ from tandem.distributed.launcher import Gang
 from tandem.distributed.store import EpochError, Service, Store, StoreError
 
 DEFAULT_PORT = 29400
-_SETTLE = 0.2  # seconds until the service has seen the end of all connections of ranks that have ended
+_SETTLE = 10.0  # seconds, at most, until the service has seen the end of all connections of ranks that have ended
 
 
 def run(options, ranks: int) -> int:
@@ -73,8 +73,10 @@ class HostGang(Gang):
         # Nobody of an earlier attempt is left when this one's epoch is read, and no rank starts before all have read it.
         self._meet("began")
         if attempt:
-            time.sleep(_SETTLE)
-            for key in self.told_failures():
+            end = time.monotonic() + _SETTLE
+            while any(name.startswith("rank ") for name in store.attending()) and time.monotonic() < end:
+                time.sleep(0.01)
+            for key in self._failure_keys():
                 store.delete_key(key)
         self._epoch = store.epoch()
         self._meet("ready")
@@ -103,10 +105,17 @@ class HostGang(Gang):
         return self._elsewhere
 
     def told_failures(self) -> dict[str, str]:
+        found = {}
+        for key in self._failure_keys():
+            with contextlib.suppress(StoreError):  # another host may have begun again, and taken it away
+                found[key] = self.store.get(key, timeout=0)
+        return found
+
+    def _failure_keys(self) -> list[str]:
         with contextlib.suppress(StoreError):
             names = self.store.keys()
-            return {k: self.store.get(k) for k in names if k.startswith("failure/")}
-        return {}
+            return [name for name in names if name.startswith("failure/")]
+        return []
 
     @property
     def store_address(self) -> str:
@@ -117,5 +126,5 @@ class HostGang(Gang):
         with contextlib.suppress(StoreError):
             if code:
                 self.store.bump(f"ranks of host {self.number} failed")
-            self.store.depart(self.name)
+            self.store.depart()
         return code

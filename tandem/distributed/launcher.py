@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
-import time
 
 from tandem import _runtime
-from tandem.distributed.spawning import GRACE
+from tandem.distributed.spawning import Grace
 from tandem.distributed.store import Service
 
 
@@ -99,6 +99,7 @@ class Gang:
     def __init__(self, options, count: int, attempt: int):
         self.options, self.count, self.attempt = options, count, attempt
         self.local_count = count  # of this host
+        self.port = options.master_port or _free_port()  # the same for all ranks
         self.service = self.begin_service()
         self.processes: list[subprocess.Popen] = []
 
@@ -145,7 +146,8 @@ class Gang:
         if o.no_python:
             return [o.program, *o.arguments]
         module = ["-m"] if o.module else []
-        return [sys.executable, "-m", "tandem.distributed.worker", *module, o.program, *o.arguments]
+        launcher = str(os.getpid())
+        return [sys.executable, "-m", "tandem.distributed.worker", launcher, *module, o.program, *o.arguments]
 
     def _environment(self, rank: int) -> dict[str, str]:
         number, size = str(rank), str(self.count)
@@ -153,7 +155,7 @@ class Gang:
             **os.environ, "RANK": number, "LOCAL_RANK": str(rank - self.first), "WORLD_SIZE": size,
             "LOCAL_WORLD_SIZE": str(self.local_count), "GROUP_RANK": str(self.first // self.local_count), "ROLE_RANK": number,
             "ROLE_WORLD_SIZE": size, "MASTER_ADDR": self.options.master_addr,
-            "MASTER_PORT": str(self.options.master_port or _free_port()), "TANDEM_STORE": self.store_address,
+            "MASTER_PORT": str(self.port), "TANDEM_STORE": self.store_address,
             "TORCHELASTIC_RESTART_COUNT": str(self.attempt), "TORCHELASTIC_MAX_RESTARTS": str(self.options.max_restarts),
         }  # fmt: skip
         each = str(max(1, _runtime.num_threads() // self.local_count))
@@ -169,18 +171,18 @@ class Gang:
         for descriptor in waiting:
             poll.register(descriptor, select.POLLIN)
         failed = None
-        end = None
+        grace = None
         while waiting:
-            if end is None and self.failure_elsewhere() is not None:
-                failed, end = (-1, 1), time.monotonic() + GRACE
-            for descriptor, _ in poll.poll(self.patience if end is None else max(0.0, end - time.monotonic()) * 1000):
+            if grace is None and self.failure_elsewhere() is not None:
+                failed, grace = (-1, 1), self.grace()
+            for descriptor, _ in poll.poll(self.patience if grace is None else max(0.0, grace.left()) * 1000):
                 rank, process = waiting.pop(descriptor)
                 poll.unregister(descriptor)
                 os.close(descriptor)
                 code = process.wait()
                 if code and failed is None:
-                    failed, end = (rank, code), time.monotonic() + GRACE
-            if end is not None and time.monotonic() >= end:
+                    failed, grace = (rank, code), self.grace()
+            if grace is not None and grace.left() <= 0:
                 break
         for descriptor in waiting:
             os.close(descriptor)
@@ -204,25 +206,30 @@ class Gang:
         return code if code > 0 else 128 - code
 
     def _end(self, number: int, wait: bool = True):
-        """Has those that still run end: waits for them, asks them, and at last kills them."""
-        if wait:
-            self._await(GRACE)
-        for p in self.processes:
-            if p.poll() is None:
-                p.send_signal(number)
-        self._await(GRACE)
+        """Has those that still run end: waits for them, asks them, and at last, or when told to end once more, kills them."""
+        with contextlib.suppress(KeyboardInterrupt, _Stopped):
+            if wait:
+                self._await()
+            for p in self.processes:
+                if p.poll() is None:
+                    p.send_signal(number)
+            self._await()
         for p in self.processes:
             if p.poll() is None:
                 p.kill()
                 p.wait()
 
-    def _await(self, seconds: float):
-        end = time.monotonic() + seconds
+    def grace(self) -> Grace:
+        return Grace([p.pid for p in self.processes if p.poll() is None])
+
+    def _await(self):
+        grace = self.grace()
         for p in self.processes:
-            try:
-                p.wait(max(0.0, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                return
+            while p.poll() is None:
+                if grace.left() <= 0:
+                    return
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    p.wait(max(0.0, grace.left()))
 
 
 class ElasticGang(Gang):
@@ -245,12 +252,13 @@ class ElasticGang(Gang):
         self.poll.register(descriptor, select.POLLIN)
 
     def publish(self, members: list[str], reason: str):
+        gone = set(self.members).difference(members)
         self.members = members
         self.generation += 1
         state = self.service.state
-        state.set(f"members/{self.generation}", [members, reason])
+        epoch = state.bump(reason) if gone else state.current_epoch()
+        state.set(f"members/{self.generation}", [members, reason, epoch])
         state.set("generation", self.generation)
-        state.bump(reason)
 
     def wait(self) -> int:
         self.publish([str(r) for r in range(self.count)], "the program begins")

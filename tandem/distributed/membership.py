@@ -4,13 +4,14 @@ Note [Membership]
 Processes have names that stay; ranks are positions in the list of those that belong to the program now. Every list has a number,
 its *generation*, and is a value of the key-value service:
 
-    members/3        [["0", "2", "5"], "process 1 ended by SIGKILL"]     who belongs since generation 3, and why
+    members/3        [["0", "2", "5"], "process 1 ended by SIGKILL", 4]  who belongs since generation 3, why, and the epoch
     generation       3                                                   the latest
     ready/5          true                                                a process that waits to be taken in
 
 The launcher alone writes lists: it learns at once that a process has ended, and reads who is ready. Those that belong already
-come first, in their order, so that the first of them has all state that there is. A new generation wakes whoever waits for a
-process that is gone (the service's epoch).
+come first, in their order, so that the first of them has all state that there is. When a process has gone, the service's epoch is
+raised, which wakes whoever waits for it. Who meets others asks for their keys by the epoch of its generation, so that it does not
+wait for one who was gone before it asked.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Place(NamedTuple):
     rank: int
     members: tuple[str, ...]
     reason: str
+    epoch: int
 
     @property
     def size(self) -> int:
@@ -39,7 +41,7 @@ class Place(NamedTuple):
     def engine(self, store: Store) -> Engine:
         if self.size == 1:
             return threads(1)[0]
-        return SharedMemoryEngine(store.within(f"generation/{self.generation}/"), self.rank, self.size)
+        return SharedMemoryEngine(store.within(f"generation/{self.generation}/", self.epoch), self.rank, self.size)
 
 
 def is_elastic() -> bool:
@@ -57,10 +59,10 @@ def latest(store: Store) -> int:
 
 def place_in(store: Store, generation: int) -> Place | None:
     """This process's place; None if it does not belong to that generation."""
-    members, reason = store.get(f"members/{generation}")
+    members, reason, epoch = store.get(f"members/{generation}")
     if name() not in members:
         return None
-    place = Place(generation, members.index(name()), tuple(members), reason)
+    place = Place(generation, members.index(name()), tuple(members), reason, epoch)
     os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size))
     return place
 

@@ -15,8 +15,33 @@ from tandem.distributed import group, load_all
 from tandem.distributed.engines import threads
 from tandem.distributed.store import Service
 from tandem.errors import DistributedError, ValueRangeError
+from tandem.multiprocessing.parent import end_with
 
-GRACE = 2.0  # seconds that ranks have to end by themselves after another one has failed
+GRACE = 2.0  # seconds that ranks have to end by themselves after another one has failed: theirs, not those of others
+_LONGEST = 30.0  # seconds in all
+
+
+class Grace:
+    """The time that processes have to end by themselves. What they wait for a processor does not count: where many programs run, a
+    rank that is ended too early does not say why it ends."""
+
+    def __init__(self, pids):
+        self._began = time.monotonic()
+        self._queued = {pid: queued(pid) for pid in pids}
+
+    def left(self) -> float:
+        elapsed = time.monotonic() - self._began
+        waited = max((queued(pid) - before for pid, before in self._queued.items()), default=0.0)
+        return min(GRACE - elapsed + max(waited, 0.0), _LONGEST - elapsed)
+
+
+def queued(pid: int) -> float:
+    """Seconds that a process has waited for a processor; 0 if it has ended, or the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def spawn(fn, n: int, args=(), kwargs=None, *, engine: str = "shared_memory", timeout: float | None = None) -> list:
@@ -106,6 +131,7 @@ def _spawn_processes(fn, n: int, args, kwargs, timeout: float) -> list:
 
 def _run(fn, args, kwargs, place, results):
     rank, size, address, timeout, each = place
+    end_with(multiprocessing.parent_process().pid)
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size), TANDEM_STORE=address
     )
@@ -128,8 +154,8 @@ def _collect(ranks) -> list:
     made: dict[int, object] = {}
     failures: dict[int, tuple[bool, str]] = {}
     waiting = {ours: rank for rank, (_, ours) in enumerate(ranks)}
-    end = None
-    while waiting and (end is None or time.monotonic() < end):
+    grace = None
+    while waiting and (grace is None or grace.left() > 0):
         for ours in multiprocessing.connection.wait(list(waiting), 0.1):
             rank = waiting.pop(ours)
             try:
@@ -139,8 +165,8 @@ def _collect(ranks) -> list:
                 process.join()
                 right, value = False, (False, f"its process ended with status {process.exitcode}")
             (made if right else failures)[rank] = value
-        if failures and end is None:
-            end = time.monotonic() + GRACE
+        if failures and grace is None:
+            grace = Grace([process.pid for process, _ in ranks])
     if not failures:
         return [made[rank] for rank in range(len(ranks))]
     rank = min(failures, key=lambda r: (failures[r][0], r))
@@ -149,9 +175,10 @@ def _collect(ranks) -> list:
 
 def end_processes(processes):
     """Waits for processes a little, then ends them."""
-    end = time.monotonic() + GRACE
+    grace = Grace([p.pid for p in processes])
     for p in processes:
-        p.join(max(0.0, end - time.monotonic()))
+        while p.exitcode is None and (left := grace.left()) > 0:
+            p.join(left)
     for p in processes:
         if p.exitcode is None:
             p.terminate()

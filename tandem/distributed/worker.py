@@ -1,4 +1,7 @@
-"""What `tandem run` starts for each rank: python -m tandem.distributed.worker [-m] program arguments..."""
+"""What `tandem run` starts for each rank: python -m tandem.distributed.worker LAUNCHER [-m] program arguments...
+
+LAUNCHER is a process. It may have ended before a rank can ask to end with it, as imports take their time.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ from tandem.errors import DistributedError, hide_frames
 
 def main():
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: no rank outlives the launcher
+    if os.getppid() != int(sys.argv.pop(1)):
+        raise SystemExit(128 + signal.SIGTERM)
     module = sys.argv[1] == "-m"
     program = sys.argv[2 if module else 1]
     sys.argv = sys.argv[2 if module else 1 :]

@@ -18,3 +18,8 @@ def test_what_there_is(monkeypatch):
     assert dist.get_node_local_rank(7) == 7
     with pytest.raises(td.ValueRangeError, match="LOCAL_RANK"):
         dist.get_node_local_rank()
+
+
+def test_backends_are_compared_by_name():
+    assert dist.Backend("GLOO") == dist.Backend.GLOO == "gloo"
+    assert dist.Backend.NCCL != "gloo"

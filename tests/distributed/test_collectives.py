@@ -440,3 +440,37 @@ def test_wrong_arguments():
     on_ranks(2, work)
     with pytest.raises(td.NoProcessGroupError, match=r"there is no process group(?s:.)*init_process_group"):
         dist.all_reduce(td.ones(1))
+
+
+@pytest.mark.parametrize("size", [7, 40_000])  # through stages, and where tensors lie
+def test_what_is_reduced_to_one_rank_is_zeros_on_the_others(size):
+    def work():
+        found = []
+        for _ in range(3):  # memory that was used before
+            x = td.full((size,), 2.0, requires_grad=True)
+            y = dist.functional.reduce(x, 1)
+            found.append(sorted(set(y.tolist())))
+            (dist.functional.broadcast(x, 0) * 3).sum().backward()
+            found.append(sorted(set(x.grad.tolist())))
+        return found
+
+    assert [[[0.0], [6.0]] * 3, [[4.0], [0.0]] * 3] == on_ranks(2, work)
+
+
+@pytest.mark.parametrize("size", [8, 40_000])
+def test_a_compiled_exchange_over_its_operand(size):
+    def work():
+        @td.compile
+        def exchange(x):
+            dist.all_to_all_single(x, x)
+            return x + 0
+
+        r = dist.get_rank()
+        x = td.arange(size) + r * size
+        exchange(x)
+        return x.tolist()
+
+    half = size // 2
+    first, second = on_ranks(2, work)
+    assert [*range(half), *range(size, size + half)] == first
+    assert [*range(half, size), *range(size + half, 2 * size)] == second

@@ -11,7 +11,9 @@ import pytest
 
 import tandem as td
 from tandem import distributed as dist
-from tandem.distributed import elastic
+from tandem.distributed import elastic, membership
+from tandem.distributed.launcher import ElasticGang
+from tandem.distributed.store import Service, Store
 
 PROGRAM = """
 import json, os, signal, time
@@ -30,7 +32,7 @@ state = elastic.State(model=model, optimizer=optimizer, sizes=[])
 
 def train(state):
     rank, n = dist.get_rank(), dist.get_world_size()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not (2 in state.sizes and state.sizes[-3:] == [3, 3, 3]) and time.monotonic() < end:
         step = len(state.sizes)
         if step == 4 and os.environ["TANDEM_MEMBER"] == "0":
@@ -125,3 +127,24 @@ def test_a_state_goes_back_to_a_commit():
         assert (state.step, state.history, model.weight.tolist()) == (0, [], before)
     finally:
         dist.destroy_process_group()
+
+
+def test_nobody_waits_for_a_process_that_died_before_it_was_asked_for(monkeypatch):
+    for name, value in {"TANDEM_MEMBER": "0", "RANK": "0", "WORLD_SIZE": "1"}.items():  # which a place sets
+        monkeypatch.setenv(name, value)
+    service = Service()
+    gang = object.__new__(ElasticGang)
+    gang.service, gang.members, gang.generation = service, [], -1
+    try:
+        store = Store(service.address, timeout=20.0)
+        gang.publish(["0", "1"], "the program begins")
+        gang.publish(["0", "1", "2"], "process 2 joins")
+        place = membership.place_in(store, membership.latest(store))
+        assert (place.rank, place.size, place.epoch) == (0, 3, 0)
+        gang.publish(["0", "2"], "process 1 ended by SIGKILL")
+        with pytest.raises(td.DistributedError, match="process 1 ended by SIGKILL"):
+            place.engine(store)
+        later = membership.place_in(store, membership.latest(store))
+        assert (later.rank, later.size, later.epoch) == (0, 2, 1)
+    finally:
+        service.close()

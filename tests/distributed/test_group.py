@@ -1,11 +1,13 @@
 """Groups of ranks."""
 
+import re
 import threading
 
 import pytest
 
 import tandem as td
 from tandem import distributed as dist
+from tandem.distributed.group import current
 
 
 def on_ranks(n, fn, *args):
@@ -51,6 +53,80 @@ def test_ranks_that_disagree_are_shown_with_their_lines_on_all_ranks():
         assert "rank 0: all_reduce(sum) of float32 (3,) at test_group.py:" in text
         assert "rank 1: all_reduce(max) of float64 (4,) at test_group.py:" in text
         assert after == 2
+
+
+def swapped(times=1):
+    """What is summed in which order is the other way round on rank 1, and nothing but the lines tells."""
+    first, second = td.ones(3), td.ones(3) * 10
+
+    def sum_first():
+        dist.all_reduce(first)
+
+    def sum_second():
+        dist.all_reduce(second)
+
+    for _ in range(times):
+        for call in (sum_first, sum_second) if dist.get_rank() == 0 else (sum_second, sum_first):
+            call()
+
+
+def test_equal_collectives_in_different_orders_are_warned_of_once(capfd):
+    with td.switches(ORDER=1):
+        dist.spawn(swapped, 2, (3,), engine="threads")
+    told = capfd.readouterr().err
+    assert told.count("ranks call equal collectives in different orders") == 1
+    assert re.search(r"number 1: rank 0 at test_group.py:(\d+), rank 1 at test_group.py:(\d+)\n"
+                     r"  number 2: rank 0: all_reduce\(sum\) of float32 \(3,\) at test_group.py:\2, rank 1 at "
+                     r"test_group.py:\1\n", told)  # fmt: skip
+    with td.switches(ORDER=0):
+        dist.spawn(swapped, 2, engine="threads")
+    assert capfd.readouterr().err == ""
+
+
+def test_equal_collectives_in_different_orders_are_an_error():
+    with pytest.raises(
+        td.DistributedError, match=r"(?s)collectives in different orders:.*number 2.*those were mixed.*fix:"
+    ):
+        dist.spawn(swapped, 3, engine="threads")
+
+
+def test_equal_collectives_in_an_order_that_goes_round_are_an_error():
+    """Rank 1 begins with what is second on rank 0: no two lines meet both ways."""
+
+    def work():
+        tensors = [td.ones(3) * 10**k for k in range(3)]
+        calls = (
+            lambda: dist.all_reduce(tensors[0]),
+            lambda: dist.all_reduce(tensors[1]),
+            lambda: dist.all_reduce(tensors[2]),
+        )
+        for k in range(3):
+            calls[(k + dist.get_rank()) % 3]()
+
+    with pytest.raises(
+        td.DistributedError,
+        match=r"orders:\n  number 1: rank 0 at (\S+:\d+), rank 1 at .*\n  number 3: .*, rank 1 at \1\n",
+    ):
+        dist.spawn(work, 2, engine="threads")
+
+
+def test_branches_and_turns_are_no_different_orders(capfd):
+    def work():
+        rank, n = dist.get_rank(), dist.get_world_size()
+        for k in range(2 * n):
+            x = td.full((2,), float(rank))
+            if rank == k % n:  # ranks take turns
+                dist.broadcast(x, k % n)
+            else:
+                dist.broadcast(x, k % n)
+            if rank == 0:  # one rank alone has another branch
+                dist.all_reduce(x)
+            else:
+                dist.all_reduce(x)
+        return x.tolist()
+
+    assert dist.spawn(work, 3, engine="threads") == [[6.0, 6.0]] * 3
+    assert capfd.readouterr().err == ""
 
 
 def test_ranks_that_disagree_in_compiled_functions():
@@ -102,8 +178,9 @@ def test_a_stuck_rank_is_named_with_the_line_it_is_at():
     def work():
         dist.all_reduce(td.ones(2))
         if dist.get_rank() == 1:
-            release.wait(30)  # stuck here
+            release.wait(60)  # stuck here
             return None
+        current().world.communicator.set_timeout(0.3)
         try:
             with pytest.raises(td.DeadlineError) as error:
                 dist.barrier()
@@ -111,10 +188,32 @@ def test_a_stuck_rank_is_named_with_the_line_it_is_at():
             release.set()
         return str(error.value)
 
-    text = dist.spawn(work, 2, engine="threads", timeout=0.3)[0]
+    text = on_ranks(2, work)[0]
     assert "waited 0.3 s in barrier at test_group.py:" in text
     assert "rank 1: is at" in text and "in test_a_stuck_rank" not in text.partition("rank 1: is at")[0]
     assert "its latest collective was number 1, all_reduce(sum) of float32 (2,) at" in text
+
+
+def test_ranks_that_disagree_find_out_though_another_waits_for_one_of_them():
+    """Rank 2 waits for a message from rank 1, which waits for rank 2 in a collective that rank 0 does not call."""
+
+    def work():
+        current().world.communicator.set_timeout(40 if dist.get_rank() == 2 else 2)
+        with pytest.raises(td.DistributedError) as error:
+            if dist.get_rank() == 0:
+                dist.barrier()
+            elif dist.get_rank() == 1:
+                dist.all_reduce(td.ones(5))
+            else:
+                dist.recv(td.ones(3), 1)
+        return type(error.value), str(error.value)
+
+    found = on_ranks(3, work)
+    for kind, text in found[:2]:
+        assert kind is td.DistributedError and ("ranks do not agree" in text or "failed" in text)
+    first = next(text for _, text in found if "ranks do not agree" in text)
+    assert "rank 0: barrier at test_group.py:" in first and "rank 1: all_reduce(sum) of float32 (5,)" in first
+    assert re.search(r"rank [01] failed \(it gave up waiting in", found[2][1])
 
 
 def test_subgroups():
@@ -135,7 +234,7 @@ def test_a_barrier_with_a_time_of_its_own():
     def work():
         dist.monitored_barrier(timeout=30)
         if dist.get_rank() == 1:
-            over.wait(30)
+            over.wait(60)
         if dist.get_rank() == 0:
             with pytest.raises(td.DeadlineError, match=r"waited 0\.2 s in barrier(?s:.)*rank 1"):
                 dist.monitored_barrier(timeout=0.2)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -20,6 +21,7 @@ def test_run_starts_ranks_with_torchruns_environment(tmp_path):
         td.distributed.all_reduce(x)
         names = ("LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
         line = [td.distributed.get_rank(), x.item(), *[os.environ[n] for n in names], td.get_num_threads()]
+        line.append(os.environ["MASTER_PORT"])
         os.write(1, (" ".join(map(str, line)) + "\\n").encode())  # at once, whatever the other rank prints
         td.distributed.destroy_process_group()
         """,
@@ -28,6 +30,7 @@ def test_run_starts_ranks_with_torchruns_environment(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = sorted(line.split() for line in done.stdout.splitlines())
     assert [line[:5] for line in lines] == [["0", "1.0", "0", "2", "2"], ["1", "1.0", "1", "2", "2"]]
+    assert lines[0][6] == lines[1][6]
     assert done.stderr == ""
 
 
@@ -98,3 +101,41 @@ def test_an_interrupt_ends_all_ranks(tmp_path):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_launcher_that_is_told_twice_to_end_kills_ranks_that_do_not(tmp_path, number, status):
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import os, signal, time\n"
+        "for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, signal.SIG_IGN)\n"
+        "os.write(1, b'%d\\n' % os.getpid())\n"
+        "time.sleep(60)\n"
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "tandem", "run", "-n", "2", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    pids = [int(launcher.stdout.readline()) for _ in range(2)]
+    for _ in range(2):
+        os.kill(launcher.pid, number)
+        time.sleep(0.3)  # signals that wait are one
+    _, errors = launcher.communicate(timeout=60)
+    assert (launcher.returncode, "Traceback" in errors) == (status, False), errors
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_rank_whose_launcher_has_ended_before_it_began_ends(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("print('began')")
+    command = [
+        sys.executable,
+        "-m",
+        "tandem.distributed.worker",
+        "1",
+        str(path),
+    ]  # this process is no child of the first
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")

@@ -57,6 +57,7 @@ def forked_children():
     pid = os.fork()
     if pid == 0:
         y = td.full((1 << 18,), 5.0)
+        x.fill_(9.0)  # its own copy of a tensor that lies there
         os._exit(0 if float(y.sum()) == 5.0 * (1 << 18) else 1)
     z = td.full((1 << 18,), 7.0)
     _, status = os.waitpid(pid, 0)

@@ -1,10 +1,14 @@
 """Ranks that a program starts."""
 
+import os
+import types
+
 import numpy as np
 import pytest
 
 import tandem as td
 from tandem import distributed as dist
+from tandem.distributed import spawning
 
 
 def kinds(seed):
@@ -46,3 +50,20 @@ def fails_on_one(rank):
 def test_spawn_raises_the_failing_ranks_own_exception():
     with pytest.raises(td.DistributedError, match=r"rank 1 of 2 failed:(?s:.)*KeyError: 'lost'"):
         dist.spawn(fails_on_one, 2, (1,))
+
+
+def test_what_ranks_wait_for_a_processor_is_not_taken_from_their_time_to_end(monkeypatch):
+    clock, waited = [0.0], [7.0]
+    monkeypatch.setattr(spawning, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(spawning, "queued", lambda pid: waited[0])
+    grace = spawning.Grace([1, 2])
+    assert grace.left() == spawning.GRACE
+    clock[0], waited[0] = 5.0, 11.5
+    assert grace.left() == spawning.GRACE - 0.5
+    clock[0], waited[0] = 31.0, 38.0
+    assert grace.left() <= 0
+
+
+def test_what_a_process_waited_for_a_processor_is_read_where_it_is_told():
+    assert spawning.queued(os.getpid()) >= 0.0
+    assert spawning.queued(2**30) == 0.0

@@ -6,24 +6,58 @@ import functools
 import math
 
 from tandem import _runtime
-from tandem.distributed.automatic.strategies import Strategy
+from tandem.distributed.automatic.strategies import Strategy, strategies_of
 from tandem.distributed.sharding.layout import Grid, Placements
 from tandem.distributed.sharding.move import Mover
 from tandem.distributed.sharding.placements import Shard
+from tandem.distributed.sharding.rules import is_zero
 from tandem.distributed.topology import Link, Topology
 from tandem.graph.ir import Builder, Graph, Node, Type
 from tandem.graph.work import operations_of, traffic_of
 from tandem.ops.define import add_input
 
 
+class Memo:
+    """What holds for all meshes of a shape, wherever they are: what moves take, and the ways to divide an operator."""
+
+    def __init__(self, grid: Grid):
+        self.grid = grid
+        self.moved = functools.cache(self._moved)
+        self._strategies: dict = {}
+
+    def strategies(self, node: Node) -> list[Strategy]:
+        """Equal operators on operands of equal types are divided alike; rules may ask whether an operand is nothing but zeros."""
+        types = tuple(v.type for v in (*node.inputs, *node.outputs))
+        key = node.op, types, tuple(is_zero(v) for v in node.inputs)
+        if key not in self._strategies:
+            self._strategies[key] = strategies_of(node, self.grid)
+        return self._strategies[key]
+
+    def _moved(self, dtype, shape: tuple, old: Placements, new: Placements) -> tuple[tuple[str, int], ...]:
+        """What moving a value takes: (collective, bytes) on one rank. Counted on the nodes that do it."""
+        if old == new:
+            return ()
+        mover = Mover(self.grid)
+        _runtime.enter_trace()
+        try:
+            with Builder(Graph()) as builder:
+                value = add_input(builder, Type(dtype, self.grid.local_shape(shape, old)))
+                mover.move(value, shape, old, new)
+        finally:
+            _runtime.exit_trace()
+        return tuple(mover.moved)
+
+
 class Costs:
     """Costs for a mesh of this shape on a cluster, whose first device is `first`. The last mesh axis has neighbours: the fastest
-    link comes last. state: bytes of optimiser state for each byte of a weight."""
+    link comes last. state: bytes of optimiser state for each byte of a weight. memos: by shape, shared by several Costs."""
 
-    def __init__(self, grid: Grid, topology: Topology, first: int = 0, state: float = 2.0, times=None):
+    def __init__(
+        self, grid: Grid, topology: Topology, first: int = 0, state: float = 2.0, times=None, memos: dict | None = None
+    ):
         self.grid, self.topology, self.first, self.state = grid, topology, first, state
         self.links = [self._link(m) for m in range(len(grid.shape))]
-        self.moved = functools.cache(self._moved)
+        self.memo: Memo = ({} if memos is None else memos).setdefault(grid.shape, Memo(grid))
         self._move = functools.cache(self._move_seconds)
         self.times = times  # of operators that were measured (op_times.py), or None
         self._cold = False  # whether weights are more than caches hold: Note [Cold operands] in op_times.py
@@ -73,20 +107,6 @@ class Costs:
     def local_bytes(self, type: Type, placements: Placements) -> int:
         return math.prod(self.grid.local_shape(type.shape, placements)) * type.dtype.itemsize
 
-    def _moved(self, dtype, shape: tuple, old: Placements, new: Placements) -> tuple[tuple[str, int], ...]:
-        """What moving a value takes: (collective, bytes) on one rank. Counted on the nodes that do it."""
-        if old == new:
-            return ()
-        mover = Mover(self.grid)
-        _runtime.enter_trace()
-        try:
-            with Builder(Graph()) as builder:
-                value = add_input(builder, Type(dtype, self.grid.local_shape(shape, old)))
-                mover.move(value, shape, old, new)
-        finally:
-            _runtime.exit_trace()
-        return tuple(mover.moved)
-
     def move(self, type: Type, old: Placements, new: Placements) -> float:
         """Seconds of moving a value."""
         return self._move(type, old, new)
@@ -94,7 +114,7 @@ class Costs:
     def _move_seconds(self, type: Type, old: Placements, new: Placements) -> float:
         changed = [m for m, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
         seconds = 0.0
-        for name, size in self.moved(type.dtype, tuple(type.shape), old, new):
+        for name, size in self.memo.moved(type.dtype, tuple(type.shape), old, new):
             seconds += max((self._collective(name, size, m) for m in changed), default=0.0)
         if seconds == 0.0 and any(isinstance(p, Shard) for p in new) and changed:
             seconds = self.local_bytes(type, new) * 2 / self.topology.device.bandwidth  # a copy of its part

@@ -7,6 +7,9 @@ program finds for it; intervals that compute the same, as equal layers do, are s
 sum of its stages and m - 1 times the slowest one. For a bound on the slowest, dynamic programming from the last layer on finds the
 least sum; all bounds are tried. A stage with k stages from it to the end keeps activations of k micro-batches; where these are too
 many for the memory, it computes them again, or is divided otherwise.
+
+Most intervals are never solved. On one rank an interval takes what its layers take. On several it takes no less than their share of
+that, and what is left to the other ranks no less than theirs: where a plan that is known takes less, nobody asks how to divide it.
 """
 
 from __future__ import annotations
@@ -31,17 +34,20 @@ from tandem.graph.ir import Node, Value
 from tandem.graph.work import work_of
 
 LEAST, MOST = 0.4, 2.0  # a stage's share of the work, of its share of the ranks: others are not looked at
+EVEN = 1.5  # the same where several stages at each place shall be short
 BOUNDS = 24  # on the slowest stage that are tried
 MEMORIES = 4  # solutions of an interval with less and less memory
+SHARE = 0.8  # of an even division of the work: parts that fit in caches may take less than their share
 
 
 class Found(NamedTuple):
-    """A stage of some layers on some ranks. shape: of its mesh; step: as it was solved, for its content."""
+    """A stage of some layers on some ranks. shape: of its mesh; solution, step: as solved, for its content, and None on one rank,
+    where there is nothing to solve."""
 
     shape: tuple[int, ...]
     recompute: bool
-    solution: Solution
-    step: Step
+    solution: Solution | None
+    step: Step | None
     micro: float
     once: float
     fixed: float  # bytes that weights take
@@ -49,37 +55,78 @@ class Found(NamedTuple):
 
 
 class Intervals:
-    """Stages of a model for micro-batches of one size, solved as they are asked for."""
+    """Stages of a model for micro-batches of one size, solved as they are asked for.
+
+    known: seconds of a step by the best plan so far; must: whether some plan must be found, when the time is over, too
+    """
 
     def __init__(self, traced: Traced, layer_of: dict[Node, int], layers: int, micro_batches: int, topology: Topology, *,
                  state: float, times, until: float, gap: float, memory_limit: float | None, solved: dict,
-                 recompute: bool | None = None):  # fmt: skip
+                 recompute: bool | None = None, known: float = math.inf, must: bool = False,
+                 memos: dict | None = None):  # fmt: skip
         self.traced, self.layer_of, self.layers, self.micro_batches = traced, layer_of, layers, micro_batches
         self.topology, self.state, self.times, self.until, self.gap = topology, state, times, until, gap
-        self.memory_limit, self.solved = memory_limit, solved
+        self.memory_limit, self.solved, self.known, self.must = memory_limit, solved, known, must
+        self.memos = {} if memos is None else memos
         self.recompute = (False, True) if recompute is None else (recompute,)
         self.work = [0.0] * layers
         for node, layer in layer_of.items():
             if layer != ANYWHERE:
                 self.work[layer] += work_of(node)
         self._found: dict = {}
+        self._layers: dict[int, list[Found]] = {}
         self._steps: dict[tuple[int, int], Step] = {}
 
     def share(self, i: int, j: int) -> float:
         return sum(self.work[i:j]) / (sum(self.work) or 1.0)
 
-    def options(self, i: int, j: int, ranks: int, first: int) -> list[Found]:
-        """Ways to have layers i to j on so many ranks from `first` on. None where the time is over."""
+    def options(self, i: int, j: int, ranks: int, first: int, stages: int = 1) -> list[Found]:
+        """Ways to have layers i to j on so many ranks from `first` on. On several, none where the time is over.
+
+        stages: how many equal ones are asked for at each place
+        """
         per_node = self.topology.per_node
         inside = first // per_node == (first + ranks - 1) // per_node
         key = (i, j, ranks, inside)
         if key not in self._found:
-            wanted = ranks / self.topology.devices
-            if ranks > 1 and not LEAST * wanted <= self.share(i, j) <= MOST * wanted:
-                self._found[key] = []
-            else:
+            if ranks == 1:
+                self._found[key] = self._on_one_rank(i, j)
+            elif self._is_worth_solving(i, j, ranks, stages):
                 self._found[key] = self._solve(i, j, ranks, first)
+            else:
+                return []
         return self._found[key]
+
+    def _on_one_rank(self, i: int, j: int) -> list[Found]:
+        """What the layers take, added up; a stage that computes again keeps what comes into its first layer."""
+        for layer in range(i, j):
+            if layer not in self._layers:
+                self._layers[layer] = self._solve(layer, layer + 1, 1, 0)
+        made = []
+        for parts in zip(*(self._layers[layer] for layer in range(i, j)), strict=True):
+            total = lambda name, parts=parts: sum(getattr(f, name) for f in parts)
+            each = parts[0].each if parts[0].recompute else total("each")
+            made.append(
+                Found((1,), parts[0].recompute, None, None, total("micro"), total("once"), total("fixed"), each)
+            )
+        return made
+
+    def _is_worth_solving(self, i: int, j: int, ranks: int, stages: int) -> bool:
+        """Whether a stage of about as much work as it should have could be part of a better plan than the known one."""
+        wanted = ranks / self.topology.devices / stages
+        most = MOST if stages == 1 else EVEN
+        in_time = self.must or time.monotonic() < self.until
+        if not in_time or not LEAST * wanted <= self.share(i, j) <= most * wanted:
+            return False
+        total, own = self._alone(0, self.layers), self._alone(i, j)
+        others, m = self.topology.devices - ranks, self.micro_batches
+        if stages > 1 or not others:
+            return SHARE * m * total / self.topology.devices < self.known
+        mine, rest = own / ranks, (total - own) / others  # each stage of a micro-batch, were the work divided evenly
+        return SHARE * ((m - 1) * max(mine, rest) + mine + rest) < self.known
+
+    def _alone(self, i: int, j: int) -> float:
+        return min((f.micro for f in self._on_one_rank(i, j)), default=0.0)
 
     def _solve(self, i: int, j: int, ranks: int, first: int) -> list[Found]:
         if (i, j) not in self._steps:
@@ -99,13 +146,15 @@ class Intervals:
 
     def costs(self, shape: tuple[int, ...], first: int) -> Costs:
         grid = Grid(shape, (0,) * len(shape), tuple(range(len(shape))))
-        return Costs(grid, self.topology, first, self.state, self.times)
+        return Costs(grid, self.topology, first, self.state, self.times, self.memos)
 
     def _solutions(self, step: Step, costs: Costs) -> list[Solution]:
         """The quickest division of a stage; with a memory limit, also those that need less."""
         if math.prod(costs.grid.shape) == 1:
             return [replicated_solution(step, costs)]
         made = [s for s in [self.solution(step, costs, None)] if s is not None]
+        if not made and self.must:
+            return [replicated_solution(step, costs)]
         if self.memory_limit is not None and made:
             for share in (0.7, 0.4)[: MEMORIES - 2]:
                 less = self.solution(step, costs, self.memory_limit * share)
@@ -181,6 +230,13 @@ class Row(NamedTuple):
     seconds: float
     stages: tuple  # (first layer, end, first rank, Found)
 
+    def least(self, micro_batches: int) -> float:
+        """Seconds that the busiest ranks compute in a step: no schedule takes less."""
+        busy: dict[int, float] = {}
+        for *_, first, f in self.stages:
+            busy[first] = busy.get(first, 0.0) + micro_batches * f.micro + f.once
+        return max(busy.values())
+
 
 def best_rows(found: Intervals, most_stages: int, least_stages: int = 1, sizes: list[int] | None = None) -> list[Row]:
     """For each number of stages the best one found, all ranks being used."""
@@ -255,10 +311,10 @@ def choice_of(found: Intervals, row: Row, schedule: str) -> Choice | None:
         step = stage_step(joint, graph, found.micro_batches)
         place = Place(tuple(range(first, first + math.prod(f.shape))), f.shape)
         costs = found.costs(f.shape, first)
-        if step.content() == f.step.content():
-            solution = _applied(step, _listed(f.step, f.solution))
-        elif math.prod(f.shape) == 1:
+        if f.step is None:
             solution = replicated_solution(step, costs)
+        elif step.content() == f.step.content():
+            solution = _applied(step, _listed(f.step, f.solution))
         else:
             kept = min(found.micro_batches, len(row.stages) - number)
             solution = found.solution(step, costs, found.memory_limit, kept, f.recompute)

@@ -36,7 +36,7 @@ def _evenly(found: Intervals, count: int, each: int, places: int) -> Row | None:
 
     def option(i: int, j: int) -> Found | None:
         if (i, j) not in shortest:
-            shortest[i, j] = min(found.options(i, j, each, 0), key=lambda f: f.micro, default=None)
+            shortest[i, j] = min(found.options(i, j, each, 0, count // places), key=lambda f: f.micro, default=None)
         return shortest[i, j]
 
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}  # first layers -> (longest, where intervals end)

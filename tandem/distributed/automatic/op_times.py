@@ -45,8 +45,8 @@ class OpTimes:
     def __init__(self, path: str = "", budget: float = BUDGET, slower: float = 1.0, memory_slower: float = 1.0):
         self.path, self.budget, self.slower, self.memory_slower = path, budget, slower, memory_slower
         self.known: dict[str, tuple[float, float]] = _load(path)
-        self.measured = 0  # by this process
-        self._spent, self._saved = 0.0, len(self.known)
+        self.measured = 0  # by this process, in `spent` seconds
+        self.spent, self._saved = 0.0, len(self.known)
         self._keys: dict = {}
 
     @classmethod
@@ -64,12 +64,12 @@ class OpTimes:
             self._keys[key] = content_of(graph), graph
         content, graph = self._keys[key]
         if content not in self.known:
-            if self._spent > self.budget:
+            if self.spent > self.budget:
                 return None
             began = time.perf_counter()
             self.known[content] = measure(graph)
             self.measured += 1
-            self._spent += time.perf_counter() - began
+            self.spent += time.perf_counter() - began
         warm, from_memory = self.known[content]
         return self.slower * warm + (self.memory_slower * max(from_memory - warm, 0.0) if cold else 0.0)
 

@@ -388,7 +388,7 @@ def parallelize(fn, args, mesh=None, *, topology: Topology | None = None, memory
     topology: what computing and moving costs on a mesh; two processors with memory between them unless given
     memory_limit: bytes of a rank for weights, gradients, optimiser state and what programs take, as the memory planner counts
     state: bytes of optimiser state for each byte of a weight; 2 for Adam
-    time_limit: seconds for the solver; then the best plan so far counts
+    time_limit: seconds for the search; then the best plan so far counts. Measuring operators, once on a machine, comes to that
     micro_batches, stages, recompute: of a pipeline; unless given, some multiples of the number of ranks, all numbers of stages,
         and both are tried. schedule: as for td.distributed.Pipeline; 1f1b, zero_bubble and interleaved are tried unless given
     way: the best plan of a usual kind instead: "data parallel", "fully sharded", "tensor parallel", "replicated" or "pipeline"

@@ -11,16 +11,20 @@ bounded. The relaxation is tight enough that HiGHS mostly needs no branching; it
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 
 import numpy as np
 
 from tandem.distributed.automatic.costs import Costs
 from tandem.distributed.automatic.step import FREE, WHOLE, Step
-from tandem.distributed.automatic.strategies import Strategy, placements_of, strategies_of
+from tandem.distributed.automatic.strategies import Strategy, placements_of
 from tandem.distributed.automatic.ties import ties_of
 from tandem.distributed.sharding.layout import REPLICATE, Placements
 from tandem.errors import UnsupportedError, ValueRangeError
 from tandem.graph.ir import Graph, Node, Value
+
+LEAST = 0.1  # seconds that the solver always has
 
 
 @dataclasses.dataclass
@@ -71,16 +75,18 @@ class Program:
 
 def solve(
     step: Step, costs: Costs, memory_limit: float | None, time_limit: float, gap: float, lies=None, kept: int = 1,
-    recompute: bool = False,
+    recompute: bool = False, must: bool = False,
 ) -> Solution:  # fmt: skip
     """The best division of a step over a mesh.
 
     lies(position, placements): those that an input may have
     kept: of how many micro-batches activations are kept; recompute: whether only what comes in is kept of each
+    must: whether the limit is for the solver only, not for writing its program
     """
-    made = _Encoder(step, costs, lies or (lambda position, placements: placements))
+    until = math.inf if must else time.monotonic() + time_limit
+    made = _Encoder(step, costs, lies or (lambda position, placements: placements), until)
     made.encode(memory_limit, kept, recompute)
-    scale, result = made.program.solve(time_limit, gap)
+    scale, result = made.program.solve(time_limit if must else max(until - time.monotonic(), LEAST), gap)
     if result.x is None:
         raise ValueRangeError(
             "parallelize", f"no plan was found: {result.message}",
@@ -111,8 +117,8 @@ def replicated_solution(step: Step, costs: Costs) -> Solution:
 
 
 class _Encoder:
-    def __init__(self, step: Step, costs: Costs, lies):
-        self.step, self.costs, self.lies = step, costs, lies
+    def __init__(self, step: Step, costs: Costs, lies, until: float):
+        self.step, self.costs, self.lies, self.until = step, costs, lies, until
         self.graph: Graph = step.graph
         costs.know(step.graph)
         self.program = Program()
@@ -160,8 +166,12 @@ class _Encoder:
             self._memory(memory_limit, kept, recompute)
 
     def _node(self, node: Node):
+        if time.monotonic() > self.until:
+            raise ValueRangeError(
+                "parallelize", "no plan was found: the time is over", fix="give more time (time_limit=)"
+            )
         tie = self.ties[node]
-        options = self.tied[tie][0] if tie in self.tied else strategies_of(node, self.costs.grid)
+        options = self.tied[tie][0] if tie in self.tied else self.costs.memo.strategies(node)
         self.options[node] = options
         variables = self._variables(tie, options, [self.costs.compute(node, s) for s in options])
         self.of_node[node] = variables
@@ -171,6 +181,12 @@ class _Encoder:
             ends = self.ends.setdefault(v, {})
             for s, x in zip(options, variables, strict=True):
                 ends.setdefault(s.outputs[i], []).append(x)
+
+    def _check_time(self):
+        if time.monotonic() > self.until:
+            raise ValueRangeError(
+                "parallelize", "no plan was found: the time is over", fix="give more time (time_limit=)"
+            )
 
     def _want(self, v: Value, pairs, once: bool = False):
         wanted: dict[Placements, list[int]] = {}
@@ -198,6 +214,7 @@ class _Encoder:
 
     def _moves(self, v: Value, readers: list[tuple[dict, bool]]):
         """Edges from a value to all that read it; where layers are tied, those of equal values are the same."""
+        self._check_time()
         ends = self.ends[v]
         key = v.type, _as_key(ends), tuple((_as_key(wanted), once) for wanted, once in readers)
         if key in self.moved:

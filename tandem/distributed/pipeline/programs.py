@@ -128,7 +128,7 @@ def extract(graph: Graph, inputs, outputs: list[Value], effects: list[Node], nam
             made = {v: add_input(builder, v.type) for v in inputs}
             copies: dict = {}
             for node in sorted(nodes, key=lambda n: n.id):
-                if node.op.name == "check_index" and name != "forward":  # forward has checked it
+                if node.op.checks and name != "forward":  # forward has checked it
                     made[node.outputs[0]] = made[node.inputs[0]]
                     continue
                 with source_scope(node.source):

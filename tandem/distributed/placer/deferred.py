@@ -47,8 +47,10 @@ class Needed:
         self.outputs = [v for n in nodes for v in n.outputs]
 
     def together(self) -> list[tuple]:
-        """What writes a variable sits with it."""
-        return [(v.node, n) for n in self.nodes for v in written_by(n)]
+        """What writes a variable sits with it; so does what was built to run where another node does."""
+        here = set(self.nodes)
+        pairs = [(v.node, n) for n in self.nodes for v in written_by(n)]
+        return pairs + [(n.beside, n) for n in self.nodes if n.beside in here]
 
 
 def _is_anywhere(node: StepNode) -> bool:

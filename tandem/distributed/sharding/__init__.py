@@ -1,6 +1,6 @@
 """Sharded tensors: tensors whose elements lie on several ranks, with the operators of all others."""
 
-from tandem.distributed.sharding.call import run_from_dispatch
+from tandem.distributed.sharding.call import add_gradients, run_from_dispatch
 from tandem.distributed.sharding.explain import ShardingReport, explain, sharding_report
 from tandem.distributed.sharding.mapped import shard_map
 from tandem.distributed.sharding.mesh import DeviceMesh, Mesh, init_device_mesh
@@ -16,4 +16,4 @@ from tandem.distributed.sharding.tensor import (
     with_sharding_constraint,
 )
 
-attach(run_from_dispatch)
+attach(run_from_dispatch, add_gradients)

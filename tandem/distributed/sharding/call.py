@@ -85,7 +85,16 @@ class ShardedResults(NamedTuple):
 
 
 def run_from_dispatch(function, descriptions, tensors) -> ShardedResults:
-    return run(function, [spec_of(d) for d in descriptions], tensors)
+    return run(function, [spec_of(d) for d in descriptions], tensors, strict=not state.gathers)
+
+
+def add_gradients(a, b):
+    """The sum of two gradients of one tensor: backward has placed them, so where they are divided differently one is gathered."""
+    before, state.gathers = state.gathers, True
+    try:
+        return F.add(a, b)
+    finally:
+        state.gathers = before
 
 
 def run(function, spec, tensors, wanted=None, strict: bool = True) -> ShardedResults:
@@ -361,6 +370,10 @@ def _remember(function, call: Call, mesh, spec, tensors, results, extras):
         kept.append((kind, position, t if kind == "input" else t.detach(), t._version))
     numbers = [spec[i].value for i in record.numbers]
     arguments = list(tensors)
+    # A result that is an argument, unwritten, has that one's history: it gets its gradient by itself.
+    recorded = [i for i in record.recorded if call.outputs[i].argument < 0 or i < function.writes]
+    if not recorded:
+        return
 
     def backward(create_graph, *grads):
         for _, _, t, version in kept:
@@ -370,14 +383,15 @@ def _remember(function, call: Call, mesh, spec, tensors, results, extras):
                     fix="change a clone() instead, or use the out-of-place form of the operator",
                 )  # fmt: skip
         full = [None] * len(call.outputs)
-        for i, g in zip(record.recorded, grads, strict=True):
+        for i, g in zip(recorded, grads, strict=True):
             full[i] = g
         saved = _saved_again(function, call, kept, spec, arguments) if create_graph else [t for _, _, t, _ in kept]
         inputs = [arguments[i] for i in record.wanted]
         return tuple(_backward(record.twice if create_graph else record.first, mesh, full, saved, numbers, inputs))
 
-    targets = [results[i] for i in record.recorded if call.outputs[i].argument < 0 or i < function.writes]
-    _runtime.record_python(backward, function.__name__, [tensors[i] for i in record.wanted], targets)
+    _runtime.record_python(
+        backward, function.__name__, [tensors[i] for i in record.wanted], [results[i] for i in recorded]
+    )
 
 
 def _saved_again(function, call: Call, kept, spec, arguments) -> list:

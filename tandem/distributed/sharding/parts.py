@@ -47,6 +47,7 @@ def local_shape(mesh: Mesh, shape, placements: Placements) -> tuple[int, ...]:
 
 class _State(threading.local):
     replicates = False  # whether plain tensors count as replicated
+    gathers = False  # whether operands that are divided differently are gathered, as nobody can say which
     reports: tuple = ()  # that take down what calls do (explain.py)
 
 

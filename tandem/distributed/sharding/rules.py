@@ -391,7 +391,7 @@ def _gather(node, grid, given):
     return Rule([(*table, *rest), *[index] * k], [(*index, *rest)], contracted, _ONE, make)
 
 
-def _is_zero(value) -> bool:
+def is_zero(value) -> bool:
     while value.node.op.name in ("expand", "reshape", "cast", "copy"):
         value = value.node.inputs[0]
     return value.node.op.name == "constant" and value.node.op.value == 0
@@ -402,7 +402,7 @@ def _scatter(node, grid, given):
     """Sums into zeros from parts of the updates are partial sums."""
     base, _, *indices = node.inputs
     k = len(indices)
-    sums = node.op.mode == "add" and _is_zero(base) and base.dtype.is_inexact
+    sums = node.op.mode == "add" and is_zero(base) and base.dtype.is_inexact
     index = tuple(("i", d) if sums else None for d in range(indices[0].ndim))
     rest = tuple(("r", d) for d in range(k, base.ndim))
     contracted = {f: "sum" for f in index if f is not None}

@@ -299,7 +299,7 @@ def sharding(self) -> NamedSharding | None:
     return None if spec is None else NamedSharding(parts.mesh, spec)
 
 
-def attach(run_from_dispatch):
+def attach(run_from_dispatch, add_gradients):
     """Connects the runtime with sharded tensors, calls on which go to run_from_dispatch (call.py)."""
     for name in ("placements", "device_mesh", "sharding"):
         setattr(Tensor, name, property(globals()[name]))
@@ -308,3 +308,4 @@ def attach(run_from_dispatch):
     _runtime.set_callback("sharded", run_from_dispatch)
     _runtime.set_callback("gather", gathered)
     _runtime.set_callback("sharded_grad", leaf_gradient)
+    _runtime.set_callback("add_sharded", add_gradients)

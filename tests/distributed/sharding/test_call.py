@@ -55,6 +55,41 @@ def test_gradients_of_gradients():
             np.testing.assert_allclose(made, expected)
 
 
+@pytest.mark.parametrize("placement", [dist.Replicate(), S(0), S(1), P()])
+def test_second_gradients_where_a_gradient_is_that_of_the_result(placement):
+    """The gradient of a difference is what comes in: a result of backward that is one of its operands."""
+    wide = X.astype(np.float64)
+
+    def twice(x):
+        y = x - x.mean(axis=0, keepdims=True)
+        (g,) = td.autograd.grad((y * y * y).sum(), x, create_graph=True)
+        (g * g).sum().backward()
+        return x.grad.numpy()
+
+    expected = twice(td.tensor(wide, requires_grad=True))
+    for made in on_mesh((2,), lambda mesh: twice(sharded(wide, mesh, [placement], requires_grad=True))):
+        np.testing.assert_allclose(made, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_of_one_tensor_that_are_divided_differently_are_added():
+    """Nobody has placed them but backward, so nobody could be asked."""
+    wide = X.astype(np.float64)
+
+    def twice(x, a, b):
+        (g,) = td.autograd.grad((x * x * a).sum() + (x * b).sum(), x, create_graph=True)
+        (g * g).sum().backward()
+        return g.detach().numpy(), x.grad.numpy()
+
+    def work(mesh):
+        given = [sharded(wide, mesh, p) for p in ([dist.Replicate()], [S(0)], [S(1)])]
+        given[0].requires_grad = True
+        return twice(*given)
+
+    expected = twice(td.tensor(wide, requires_grad=True), td.tensor(wide), td.tensor(wide))
+    for made in on_mesh((2,), work):
+        np.testing.assert_allclose(made, expected, rtol=1e-9, atol=1e-12)
+
+
 def test_operands_that_are_divided_differently_are_the_callers_choice():
     def work(mesh):
         x, y = sharded(X, mesh, [S(0)]), sharded(X, mesh, [S(1)])
