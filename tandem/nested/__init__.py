@@ -6,6 +6,7 @@ y.to_padded_tensor(0.0)               # (2, 5, 16)
 """
 
 import tandem.nested.forms
+import tandem.nested.reductions
 from tandem.nested.collate import nested_collate
 from tandem.nested.tensor import (
     NestedTensor,

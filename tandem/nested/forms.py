@@ -5,9 +5,10 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime
 from tandem.errors import ShapeError, UnsupportedError
-from tandem.nested.tensor import NestedTensor, owners_of
+from tandem.nested.tensor import NestedTensor, make, owners_of
 from tandem.ops import loss
-from tandem.ops.define import Elementwise
+from tandem.ops.define import Elementwise, op
+from tandem.ops.index import known
 from tandem.ops.prepare import normalize_axis
 from tandem.ops.ragged_attention import ragged_attention
 from tandem.tensors.parts import form_table
@@ -24,28 +25,44 @@ def _first(values) -> NestedTensor:
     return next(v for v in values if _is_nested(v))
 
 
+@op(name="lengths", hidden=True)
+def _check_lengths(x: Tensor, y: Tensor):
+    """x, y: (B + 1), offsets that must be equal -> x"""
+    return known(x, F.not_equal(x, y), 4)
+
+
 def _same_lengths(name: str, x: NestedTensor, y: NestedTensor):
     if x._offsets_part is y._offsets_part:
         return
-    if x._ragged != y._ragged or x.shape[0] != y.shape[0] or x._values_part.shape[0] != y._values_part.shape[0]:
-        raise ShapeError(
-            name, f"nested tensors of lengths {x.lengths().tolist()} and {y.lengths().tolist()} do not go together"
-        )
-    if not _runtime.capturing() and x._offsets_part.tolist() != y._offsets_part.tolist():
+    same = x._ragged == y._ragged and x.shape[0] == y.shape[0] and x._values_part.shape[0] == y._values_part.shape[0]
+    if same and _runtime.capturing():
+        _check_lengths(x._offsets_part, y._offsets_part)  # when the program runs
+    elif not same or x._offsets_part.tolist() != y._offsets_part.tolist():
         raise ShapeError(
             name, f"nested tensors of lengths {x.lengths().tolist()} and {y.lengths().tolist()} do not go together"
         )
 
 
-def _rows(name: str, like: NestedTensor, x):
-    """x as it meets the rows of `like`: its own rows, or a dense tensor that broadcasts along the ragged axis."""
+def _rows(name: str, like: NestedTensor, x, ranks: bool = True):
+    """x as it meets the rows of `like`: its own rows, or a dense tensor that broadcasts along the ragged axis. ranks: a nested x
+    has as many axes as `like`, as ragged axes are not broadcast."""
     if _is_nested(x):
         _same_lengths(name, like, x)
+        if ranks and x.ndim != like.ndim:
+            raise ShapeError(
+                name, f"nested tensors of {like.ndim} and {x.ndim} axes do not go together; they must have the same number",
+                fix="give the rows of one an axis of size 1: x.unsqueeze(-1)",
+            )  # fmt: skip
         return x._values_part
     if not isinstance(x, Tensor) or x.ndim == 0:
         return x
     r = like._ragged
     axes = x.ndim - like.ndim + r  # where the ragged axis of `like` is in x
+    if x.ndim > like.ndim or (x.ndim == like.ndim and x.shape[0] not in (1, like.shape[0])):
+        raise ShapeError(
+            name,
+            f"a dense tensor of shape {tuple(x.shape)} meets a nested one of shape {tuple(like.shape)}; they do not broadcast",
+        )
     if axes >= 0 and x.shape[axes] != 1:
         raise ShapeError(
             name,
@@ -128,8 +145,23 @@ def _astype(x, dtype, copy=True, device=None):
 
 
 @form("dropout")
-def _dropout(x, p=0.5, training=True, *rest):
-    return x.with_values(F.dropout(x._values_part, p, training))
+def _dropout(x, p=0.5, training=True, generator=None):
+    return x.with_values(F.dropout(x._values_part, p, training, generator=generator))
+
+
+def _in_place(function):
+    def apply(x, *arguments):
+        if not _is_nested(x):
+            return NotImplemented
+        _call(function, [x._values_part, *(_rows(function.__name__, x, a) for a in arguments)])
+        return x
+
+    return apply
+
+
+for _name in [n for n in dir(F) if n.endswith("_") and (n[:-1] in FORMS or n in ("zero_", "fill_", "copy_"))]:
+    if hasattr(_function := getattr(F, _name), "parameters"):
+        FORMS[_name] = _in_place(_function)
 
 
 # -- layers that treat rows alike
@@ -172,31 +204,15 @@ def _rms_norm(x, normalized_shape, *rest):
     return x.with_values(F.rms_norm(x._values_part, shape, *rest))
 
 
+# -- axes
+
+
 def _inner(name: str, x: NestedTensor, axis: int) -> int | None:
     """The axis of the rows that an axis of the whole is; None for the ragged one and that of the batch."""
     axis = normalize_axis(name, axis, x.ndim)
     if axis in (0, x._ragged):
         return None
     return axis if axis < x._ragged else axis - 1
-
-
-@form("softmax")
-def _softmax(x, axis=-1, *rest):
-    inner = _inner("softmax", x, axis)
-    if inner is not None:
-        return x.with_values(F.softmax(x._values_part, inner, *rest))
-    if normalize_axis("softmax", axis, x.ndim) != x._ragged:
-        return NotImplemented
-    return x.with_values(F.segment_softmax(x._values_part, owners_of(x), x.shape[0]))
-
-
-@form("log_softmax")
-def _log_softmax(x, axis=-1, *rest):
-    inner = _inner("log_softmax", x, axis)
-    return NotImplemented if inner is None else x.with_values(F.log_softmax(x._values_part, inner, *rest))
-
-
-# -- axes
 
 
 @form("transpose")
@@ -235,9 +251,37 @@ def _flatten(x, start_axis=0, end_axis=-1):
 def _concat(tensors, axis=0):
     like = _first(tensors)
     inner = _inner("concat", like, axis)
-    if inner is None or not all(map(_is_nested, tensors)):
+    if not all(_is_nested(t) and t.ndim == like.ndim for t in tensors):
         return NotImplemented
-    return like.with_values(F.concat([_rows("concat", like, t) for t in tensors], inner))
+    if inner is not None:
+        return like.with_values(F.concat([_rows("concat", like, t) for t in tensors], inner))
+    if normalize_axis("concat", axis, like.ndim) != 0 or any(t._ragged != like._ragged for t in tensors):
+        return NotImplemented
+    offsets, before = [like._offsets_part[:1]], 0
+    for t in tensors:
+        offsets.append(t._offsets_part[1:] + before)
+        before += t._values_part.shape[0]
+    values = F.concat([t._values_part for t in tensors], 0)
+    return make(values, F.concat(offsets, 0), max(t._longest for t in tensors), like._ragged)
+
+
+@form("unsqueeze")
+def _unsqueeze(x, axis):
+    axis = axis % (x.ndim + 1) if -x.ndim - 1 <= axis <= x.ndim else x.ndim + 1
+    if not 0 < axis <= x.ndim:
+        return NotImplemented
+    before = axis <= x._ragged
+    return x.with_values(F.unsqueeze(x._values_part, axis if before else axis - 1), x._ragged + before)
+
+
+@form("squeeze")
+def _squeeze(x, axis=None):
+    inner = _inner("squeeze", x, axis) if isinstance(axis, int) else None
+    if inner is None:
+        return NotImplemented
+    if x._values_part.shape[inner] != 1:
+        return x
+    return x.with_values(F.squeeze(x._values_part, inner), x._ragged - (axis % x.ndim < x._ragged))
 
 
 @form("split_sizes")
@@ -246,49 +290,6 @@ def _split_sizes(x, sizes, axis=0):
     if inner is None:
         return NotImplemented
     return tuple(map(x.with_values, F.split_sizes(x._values_part, sizes, inner)))
-
-
-# -- reductions: what is left is dense where the ragged axis goes
-
-
-@form("sum")
-def _sum(x, axis=None, keepdims=False, *rest):
-    return _reduced("sum", x, axis, keepdims)
-
-
-@form("mean")
-def _mean(x, axis=None, keepdims=False, *rest):
-    return _reduced("mean", x, axis, keepdims)
-
-
-def _reduced(name: str, x: NestedTensor, axis, keepdims):
-    function = getattr(F, name)
-    if axis is None:
-        return function(x._values_part)
-    if not isinstance(axis, int):
-        if len(axis) != 1:
-            return NotImplemented
-        axis = axis[0]
-    inner = _inner(name, x, axis)
-    if inner is not None:
-        if not keepdims:
-            ragged = x._ragged - (normalize_axis(name, axis, x.ndim) < x._ragged)
-            return x.with_values(function(x._values_part, inner), ragged)
-        return x.with_values(function(x._values_part, inner, True))
-    if normalize_axis(name, axis, x.ndim) != x._ragged:
-        return NotImplemented
-    made = getattr(F, f"segment_{name}")(x._values_part, owners_of(x), x.shape[0])
-    return F.unsqueeze(made, x._ragged) if keepdims else made
-
-
-@form("amax", "max")
-def _amax(x, axis=None, keepdims=False, *rest):
-    if axis is None:
-        return F.amax(x._values_part)
-    if axis not in (x._ragged, x._ragged - x.ndim):
-        return NotImplemented
-    made = F.segment_max(x._values_part, owners_of(x), x.shape[0])
-    return F.unsqueeze(made, x._ragged) if keepdims else made
 
 
 # -- attention and losses
@@ -320,11 +321,23 @@ def _attention(
 
 def _loss(function):
     name = function.__name__
+    of_classes = function in (F.cross_entropy, F.nll_loss)  # weights are of classes, targets may be numbers of them
 
     def apply(input, target, *settings):
         if not _is_nested(input) or input._ragged != 1:
             return NotImplemented
-        made = _call(function, [input._values_part, _rows(name, input, target), *settings])
+        if of_classes and not _is_nested(target):
+            raise ShapeError(
+                name, f"input is a nested tensor of shape {tuple(input.shape)} and target a dense one of shape "
+                f"{tuple(target.shape)}; there must be a target for every row", fix="td.nested.nested_tensor([...])",
+            )  # fmt: skip
+        rows = _rows(name, input, target, ranks=not of_classes)
+        if not of_classes:
+            settings = [_rows(name, input, s) for s in settings]
+        per_tensor = "batchmean" in settings
+        made = _call(function, [input._values_part, rows, *("sum" if s == "batchmean" else s for s in settings)])
+        if per_tensor:
+            return made / input.shape[0]
         return input.with_values(made) if made.ndim and made.shape[0] == input._values_part.shape[0] else made
 
     FORMS[name] = apply

@@ -98,6 +98,19 @@ class NestedTensor(TensorInParts):
             made = F.pad(made, [n for pair in reversed(grown) for n in pair], value=padding)
         return made
 
+    def from_padded(self, padded):
+        """What an ordinary tensor (B, longest, *r) has within the lengths of this one, as a nested tensor."""
+        owner = owners_of(self)
+        place = F.arange(owner.shape[0], device=owner.device) - F.index_select(self._offsets_part, 0, owner)
+        batch, length = padded.shape[:2]
+        rows = F.reshape(padded, (batch * length, *padded.shape[2:]))
+        return self.with_values(F.index_select(rows, 0, owner * length + place), 1)
+
+    def padding(self):
+        """(B, longest): True behind the end of each tensor."""
+        place = F.arange(self._longest, device=self._offsets_part.device)
+        return F.greater_equal(F.unsqueeze(place, 0), F.unsqueeze(self.lengths(), 1))
+
     def to_dense(self, *args, **kwargs):
         return self.to_padded_tensor(0)
 

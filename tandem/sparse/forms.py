@@ -225,7 +225,7 @@ def _zeros_like(x, *settings):
 
 
 @form("zero_")
-def _zero(x):
+def _zero(x, *settings):
     return _take(x, _zeros_like(x))
 
 
@@ -344,10 +344,10 @@ def _mean(x, axis=None, *settings):
 
 
 @form("vector_norm", "norm")
-def _norm(x, *settings):
-    if len(settings) > 1 and settings[1] is not None:
+def _norm(x, p=2, axis=None, *settings):
+    if axis is not None:
         return NotImplemented
-    return F.vector_norm(single_values(x), *settings[:1])
+    return F.vector_norm(single_values(x), 2 if p == "fro" else p)
 
 
 def single_values(x: SparseTensor):

@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import ShapeError, UnsupportedError, ValueRangeError
 from tandem.layouts import Layout, _layout, sparse_coo, sparse_csr, strided  # noqa: F401
-from tandem.ops.edges import coalesce_rows
+from tandem.ops.edges import check_coo, check_csr, coalesce_rows
 from tandem.sparse.structure import Structure, at_once, structure
 from tandem.tensors.constructors import asarray
 from tandem.tensors.parts import TensorInParts, restores
@@ -335,13 +335,13 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, device=Non
             f"size is {size}; for indices {tuple(indices.shape)} and values {tuple(values.shape)} it must have {sparse_dim} axes "
             f"followed by {dense}",
         )
-    _check_places("sparse_coo_tensor", indices, size)
+    _check_places(check_coo, indices, size)
     return make_coo(indices, values, size, bool(is_coalesced))
 
 
-def _check_places(name: str, indices, size):
+def _check_places(check, indices, size, axis: int = 0):
     for k in range(indices.shape[0] if indices.shape[1] else 0):
-        F.index_select(_runtime.zeros((size[k], 0), dtypes.float32), 0, indices[k].cpu())  # which checks them
+        check(indices[k].cpu(), size[k], axis + k)
 
 
 def sparse_csr_tensor(crow_indices, col_indices, values, size=None, *, dtype=None, device=None, requires_grad: bool = False,
@@ -369,7 +369,7 @@ def sparse_csr_tensor(crow_indices, col_indices, values, size=None, *, dtype=Non
     size = (crow.shape[0] - 1, int(F.amax(column)) + 1 if m else 0, *values.shape[1:]) if size is None else tuple(size)
     if len(size) != 1 + values.ndim or size[0] != crow.shape[0] - 1 or size[2:] != tuple(values.shape[1:]):
         raise ShapeError("sparse_csr_tensor", f"size is {size}; crow_indices are of {crow.shape[0] - 1} rows")
-    _check_places("sparse_csr_tensor", F.unsqueeze(column, 0), size[1:])
+    _check_places(check_csr, F.unsqueeze(column, 0), size[1:], 1)
     return make_csr(crow, column, values, size)
 
 

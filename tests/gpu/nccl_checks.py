@@ -1,6 +1,6 @@
 """Collectives of CUDA tensors by NCCL: checks that run on a device, and, as far as they need no kernels, on a stand-in.
 
-    python -m tests.gpu.nccl_checks [name ...]     runs them, and prints a line for each
+    python -m tests.gpu.nccl_checks [name or engine ...]     runs them, and prints a line for each
 
 Ranks are threads or processes that share one device, which NCCL 2.31 and later allows. Values are made and looked at on the CPU.
 """
@@ -394,10 +394,13 @@ def run_checks(names: list[str], engine: str, n: int) -> dict[str, str]:
     return results
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     failed = 0
     began = time.monotonic()
-    for engine, n in ALL:
+    engines = {engine for engine, _ in ALL}
+    wanted = engines.intersection(arguments) or engines
+    names = [name for name in arguments if name not in engines]
+    for engine, n in [one for one in ALL if one[0] in wanted]:
         chosen = [name for name, (_, _, on) in CHECKS.items() if (engine, n) in on and (not names or name in names)]
         for name, result in run_checks(chosen, engine, n).items():
             good = "\n" not in result and result != "did not end"

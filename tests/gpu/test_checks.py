@@ -1,5 +1,8 @@
 """Indices out of range on a CUDA device: the error of the CPU, and nothing is written by the step that has them."""
 
+import inspect
+import os
+
 import pytest
 
 import tandem as td
@@ -86,3 +89,33 @@ def test_the_module_is_named(how):
             step(td.tensor([0, 9, 2], device="cuda"))
         td.cuda.synchronize()
     assert "Sequential.0.0" == caught.value.module and "Embedding(5, 4)" == caught.value.layer
+
+
+def test_anomalies_name_the_line_of_the_forward_call():
+    x = td.tensor([1.0, 2.0], device="cuda", requires_grad=True)
+    with td.autograd.detect_anomaly():
+        line = inspect.currentframe().f_lineno + 1
+        y = td.sqrt(x - 1)
+        loss = (y * td.tensor([0.0, 1.0], device="cuda")).sum()
+        with pytest.raises(td.AutogradError) as caught:
+            loss.backward()
+    assert "sqrt: backward gave a gradient" in str(caught.value)
+    assert f"recorded at test_checks.py:{line}\n" in str(caught.value)
+
+
+def test_a_forked_child_is_told_of_the_fork():
+    x = td.ones(3, device="cuda")
+
+    def told(call) -> bool:
+        try:
+            call()
+        except td.DeviceError as error:
+            return "was forked from one that had used CUDA" in str(error) and "spawn" in str(error)
+        return False
+
+    child = os.fork()
+    if child == 0:
+        ok = told(lambda: td.ones(3, device="cuda")) and told(x.cpu) and not td.cuda.is_available()
+        os._exit(0 if ok else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert x.cpu().tolist() == [1, 1, 1]

@@ -16,9 +16,9 @@ import tandem as td
 library = ctypes.CDLL(os.environ["TANDEM_CUDA_DRIVER"])
 library.stand_in_log.restype = ctypes.c_char_p
 def counts():
-    found = (ctypes.c_longlong * 7)()
+    found = (ctypes.c_longlong * 8)()
     library.stand_in_counts(found)
-    return dict(zip(("launches", "graphs", "recorded", "modules", "allocated", "early", "fills"), found))
+    return dict(zip(("launches", "graphs", "recorded", "modules", "allocated", "early", "fills", "reads"), found))
 def launched():
     return library.stand_in_log().decode().split()
 from tandem.codegen.cuda import nvrtc

@@ -131,6 +131,35 @@ assert branch(td.ones(2)).tolist() == [2.0, 2.0] and branch(-td.ones(2)).tolist(
     )
 
 
+def test_loops_and_branches_over_several_devices_run_step_by_step(tmp_path):
+    script = (
+        HEAD
+        + """
+x, w = td.randn(4, 3, 8), td.ones(8, 8).to("cuda")
+def body(c, row):
+    c = c + td.tanh(row.cuda().cpu() + w[0].cpu() * 0)
+    return c, c.sum()
+once = lambda c, row: body(c, row)[0]
+functions = [
+    lambda x: td.scan(body, td.zeros(3, 8), x),
+    lambda x: td.map(lambda row: once(row, row), x),
+    lambda x: td.fori_loop(0, 3, lambda i, c: once(c, x[0]), td.zeros(3, 8)),
+    lambda x: td.while_loop(lambda i, c: i < 3, lambda i, c: (i + 1, once(c, x[0])), (td.tensor(0), td.zeros(3, 8)))[1],
+    lambda x: td.cond(x.sum() > 1000, lambda v: v * 2, lambda v: once(v, x[0]), x[1]),
+    lambda x: td.switch_case(td.tensor(1) + (x.sum() > 1e6), [lambda v: v * 2, lambda v: once(v, x[0])], x[1]),
+    lambda x: td.scan(lambda c, r: (td.fori_loop(0, 2, lambda i, c: once(c, r), c), r.sum()), td.zeros(3, 8), x),
+]
+for f in functions:
+    expected, compiled = f(x), td.compile(f)
+    for _ in range(3):
+        made = compiled(x)
+        for a, b in zip(*[r if isinstance(r, tuple) else (r,) for r in (expected, made)], strict=True):
+            assert a.device == b.device and (a - b).abs().max() < 1e-6
+"""
+    )
+    run(script, tmp_path)
+
+
 def test_a_session_runs_on_several_devices(tmp_path):
     run(
         HEAD

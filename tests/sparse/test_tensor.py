@@ -116,6 +116,10 @@ def test_what_has_no_sparse_form_says_so():
 
 
 def test_places_are_checked():
+    with pytest.raises(td.IndexRangeError, match="sparse_coo_tensor: index -1 is out of range for axis 1 with size 3"):
+        td.sparse_coo_tensor([[0], [-1]], [1.0], (3, 3))
+    with pytest.raises(td.IndexRangeError, match="sparse_csr_tensor: index -1 is out of range for axis 1 with size 3"):
+        td.sparse_csr_tensor([0, 1], [-1], [1.0], (1, 3))
     with pytest.raises(td.IndexRangeError, match="index 4 is out of range for axis 0 with size 4"):
         td.sparse_coo_tensor([[4]], [1.0], (4,))
     with pytest.raises(td.ShapeError, match="they must be"):
@@ -165,3 +169,9 @@ def test_new_of_a_sparse_tensor_is_sparse():
     x = td.sparse_coo_tensor([[0, 2]], [1.0, 1.0], (3,))
     made = x.new(x._indices(), x._values() * 2, x.size())
     assert made.is_sparse and made.to_dense().tolist() == [2.0, 0.0, 2.0]
+
+
+def test_norm_and_zero():
+    x = td.tensor([[0.0, 3.0], [4.0, 0.0]])
+    for sparse in (x.to_sparse(), x.to_sparse_csr()):
+        assert sparse.norm().item() == 5.0 and sparse.clone().zero_().to_dense().tolist() == [[0.0, 0.0], [0.0, 0.0]]
