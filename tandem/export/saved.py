@@ -8,9 +8,10 @@ import tandem.checkpoint as checkpoint
 from tandem import _runtime
 from tandem.errors import CheckpointError, DTypeError, ShapeError, ValueRangeError
 from tandem.export.fold import fold_weights
-from tandem.export.trace import Exported, trace
+from tandem.export.trace import Exported, check_names, trace
 from tandem.graph.ir import Graph, checking, replay
-from tandem.graph.symbolic import Sym, hint, substitute
+from tandem.graph.substitution import substitute
+from tandem.graph.symbolic import Sym, hint
 from tandem.nn.module import Module
 from tandem.nn.parameter import Parameter
 from tandem.ops.define import ParameterSpec, Role, make_function
@@ -46,8 +47,7 @@ def save(fn, args, path, *, dynamic=True, input_names=None, output_names=None, f
     if fold:
         exported = fold_weights(exported)
     outputs = list(output_names or exported.outputs)
-    if len(outputs) != len(exported.outputs):
-        raise ValueRangeError("export", f"{len(outputs)} names were given for {len(exported.outputs)} results")
+    check_names(outputs, len(exported.outputs), "results")
     write(exported, path, outputs)
 
 
@@ -161,7 +161,7 @@ class SavedModel(Module):
             difference = substitute(expression, sizes)
             if relation == "==" and difference != 0:
                 raise ShapeError("saved_model", f"sizes that must be equal differ by {abs(hint(difference))}")
-        with checking(graph.from_file):
+        with checking(True):  # sizes are others than those that it was traced with, and files say what they like
             return tuple(replay(graph, list(inputs), sizes))
 
     def forward(self, *args, **kwargs):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 
 import tandem.ops as F
 from tandem import _runtime
-from tandem.control.body import RANDOM, Taken, spec, take_down
+from tandem.control.body import RANDOM, Result, Taken, take_down
 from tandem.errors import TandemError, UnsupportedError, ValueRangeError, warn
+from tandem.export.formulas import Real, Whole
+from tandem.export.sizes import Explored, Group, explore, refusal
 from tandem.graph.ir import Builder, Graph, Type, replay
-from tandem.graph.symbolic import Sym, Symbols, substitute
+from tandem.graph.substitution import substitute
+from tandem.graph.symbolic import Sym, Symbols
 from tandem.nn.module import Module
 from tandem.ops.define import add_input
 from tandem.ops.region import Region
@@ -25,13 +27,6 @@ from tandem.tracing.compile import resolve_sizes
 from tandem.tracing.describe import LEAF, ROW_MAJOR, TensorSpec
 from tandem.tracing.program import join
 from tandem.tree import Structure
-
-# Note [Sizes by primes]
-# While the function runs, an axis of any size has a large prime for its size. So whatever the function makes of sizes in Python,
-# integers for shapes (the batch times the length) and numbers to compute with (a sum divided by the batch), is known from what is
-# constant: it is a multiple of that prime. Axes of equal sizes, at the same place, share one. Where the function cannot be run with
-# a large one (a table of positions ends), a prime near the example's size stands for it.
-_PRIMES = (7919, 7907, 7901, 7883, 7879, 7877, 7873, 7867)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,46 +51,146 @@ def trace(fn, args: tuple, dynamic=True, names: list[str] | None = None) -> Expo
     """
     tensors = [a if isinstance(a, _runtime.Tensor) else asarray(a) for a in args]
     names = names or [f"x{i}" if len(tensors) > 1 else "x" for i in range(len(tensors))]
-    if len(names) != len(tensors):
-        raise ValueRangeError("export", f"{len(names)} names were given for {len(tensors)} arguments")
+    check_names(names, len(tensors), "arguments")
     axes = _dynamic_axes(dynamic, names, tensors)
     try:
-        result, shapes = _run(fn, tensors, axes)
-    except _FAILURES:  # of Python too: `rows, columns = edges` unpacks two
-        if dynamic is not True:
+        graph, result = _traced(fn, tensors, axes, names)
+    except _FAILURES as error:
+        fixed = [() for _ in tensors]
+        if dynamic is not True or axes == fixed:
             raise
-        axes = [() for _ in tensors]
-        result, shapes = _run(fn, tensors, axes)
+        graph, result = _traced(fn, tensors, fixed, names)
         warn("export: the function runs with the sizes of its arguments only, so these are fixed\n"
+             f"  why: {_first_line(error)}\n"
              "  fix: name the axes that may change: dynamic={name: axes}", UserWarning)  # fmt: skip
-    graph = graph_of(result.taken, [(t.dtype, s) for t, s in zip(tensors, shapes, strict=True)], axes)
     _refuse_random(graph)
     return Exported(graph, names, _weights(fn, result.taken.consts), _output_names(result.structure), result.structure)
 
 
-def graph_of(taken: Taken, arguments: list, axes: list, gradients: bool = False, random: bool = False) -> Graph:
+def check_names(names, count: int, what: str):
+    if len(names) != count:
+        raise ValueRangeError("export", f"{len(names)} names were given for {count} {what}")
+    if not all(isinstance(n, str) and n for n in names) or len(set(names)) < len(names):
+        raise ValueRangeError("export", f"the names of {what} are {list(names)}; they must be texts, each once")
+
+
+def with_names(exported: Exported, outputs) -> Exported:
+    """With these names of results, or its own where there are none, and weights renamed whose names are taken: a file has one
+    space of names for all."""
+    if outputs is None:
+        outputs = [unused(name, exported.arguments) for name in exported.outputs]
+    else:
+        check_names(outputs, len(exported.outputs), "results")
+        both = sorted({*outputs} & {*exported.arguments})
+        if both:
+            raise ValueRangeError("export", f"{both} are names of arguments and of results")
+    weights: dict = {}
+    for name, t in exported.weights.items():
+        weights[unused(name, {*exported.arguments, *outputs, *weights})] = t
+    return dataclasses.replace(exported, weights=weights, outputs=list(outputs))
+
+
+def unused(name: str, taken) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+_FAILURES = TandemError, IndexError, ValueError, TypeError, ArithmeticError  # `rows, columns = edges` unpacks two
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _traced(fn, tensors: list, axes: list, names: list[str]) -> tuple[Graph, Result]:
+    """A graph with symbols for the sizes of these axes, and the run that it was made of."""
+    groups: dict = {}
+    for i, (t, free) in enumerate(zip(tensors, axes, strict=True)):
+        for a in free:
+            groups.setdefault((a, t.shape[a]), []).append((i, a))
+    groups = [Group(a, n, names[places[0][0]], tuple(places)) for (a, n), places in groups.items()]
+    fixed = {n for t, free in zip(tensors, axes, strict=True) for a, n in enumerate(t.shape) if a not in free}
+
+    def arguments(sizes: dict) -> list:
+        shapes = [list(t.shape) for t in tensors]
+        for group, n in sizes.items():
+            for i, a in group.places:
+                shapes[i][a] = n
+        return [(t.dtype, shape) for t, shape in zip(tensors, shapes, strict=True)]
+
+    def run(sizes: dict) -> Result:
+        before = _runtime.set_grad_enabled(False)
+        try:
+            return take_down("export", fn, [(dtype, shape, False) for dtype, shape in arguments(sizes)])
+        finally:
+            _runtime.set_grad_enabled(before)
+
+    explored = explore(run, groups, fixed)
+    graph = graph_of(explored.result.taken, arguments(explored.sizes), axes, explored=explored)
+    for sizes, other in explored.others:
+        if other.taken.key != explored.result.taken.key:  # other plans, for no reason that shows, perhaps
+            again = graph_of(other.taken, arguments(sizes), axes, explored=explored)
+            _require_equal(graph, again, explored.sizes, sizes)
+    return graph, explored.result
+
+
+def _require_equal(graph: Graph, other: Graph, sizes: dict, other_sizes: dict):
+    """One graph for both."""
+    for a, b in zip(graph.nodes, other.nodes, strict=False):
+        if str(a) != str(b):
+            raise refusal(
+                other_sizes,
+                sizes,
+                f"it needs {b.op.name}{_place(b)} with the first and {a.op.name}{_place(a)} with the second",
+            )
+    if len(graph.nodes) != len(other.nodes):
+        raise refusal(other_sizes, sizes, "operators do something else")
+
+
+def _place(node) -> str:
+    return f" at {node.source}" if node.source else ""
+
+
+def graph_of(
+    taken: Taken,
+    arguments: list,
+    axes: list,
+    gradients: bool = False,
+    random: bool = False,
+    explored: Explored | None = None,
+) -> Graph:
     """What was traced, as a graph with constants for numbers. Its inputs are the arguments and the weights.
 
     arguments: (dtype, shape) of each; axes: those of each whose sizes are free
     gradients: whether it is to be differentiated: what the function computed without recording passes none on
     random: whether seeds and offsets of random numbers are inputs, after the others, instead of constants
+    explored: formulas of the integers and numbers that depend on free sizes
     """
     leaves = [_describe(dtype, shape) for dtype, shape in arguments]
     leaves += [_describe(t.dtype, t.shape) for t in taken.consts]
     free = [*(set(a) for a in axes), *(set() for _ in taken.consts)]
-    numbers = {shape[a] for (_, shape), some in zip(arguments, axes, strict=True) for a in some}
-    free_ints = [v > 1 and any(v % n == 0 for n in numbers) for v in taken.ints]
+
+    def integers(inputs: list) -> list:
+        sizes = _sizes_of(inputs, explored)
+        return [v if f is None else f.function(sizes) for v, f in zip(taken.ints, explored.ints, strict=True)]
+
     graph, _, joined = join(
-        taken.calls(), leaves, taken.numbers, taken.ints, free, free_ints, _stop_unrecorded if gradients else None
-    )
+        taken.calls(), leaves, taken.numbers, taken.ints, free, [False] * len(taken.ints), _stop_unrecorded if gradients else None,
+        integers=None if explored is None else integers,
+    )  # fmt: skip
     graph.outputs = [
         graph.inputs[index] if kind == LEAF else joined[index, output] for kind, index, output in taken.sites
     ]
-    sizes = _free_sizes(graph.symbols, leaves, axes)
-    _relate_integers(graph.symbols, sizes)
+    if explored is not None:
+        _require_one_size(graph, explored)
     resolve_sizes(graph)
-    constants = [None if random and kind in RANDOM else (value,) for kind, value in taken.numbers]
-    graph = _with_constants(graph, len(leaves), constants, sizes)
+    formulas = explored.numbers if explored is not None else [None] * len(taken.numbers)
+    constants = [
+        None if random and kind in RANDOM else formula or value
+        for (kind, value), formula in zip(taken.numbers, formulas, strict=True)
+    ]
+    graph = _with_constants(graph, len(leaves), constants, _sizes_of(graph.inputs, explored))
     resolve_sizes(graph)
     passes = [eliminate_dead, fold_constants, simplify, common_subexpressions, eliminate_dead]
     if gradients:
@@ -120,49 +215,11 @@ def _dynamic_axes(dynamic, names: list[str], tensors: list) -> list[tuple[int, .
     found = []
     for name, t in zip(names, tensors, strict=True):
         given = dynamic.get(name, ())
+        given = (given,) if isinstance(given, int) else given
         if any(not -t.ndim <= a < t.ndim for a in given):
             raise ValueRangeError("export", f"{name!r} has {t.ndim} axes; dynamic names {tuple(given)}")
         found.append(tuple(sorted(a % t.ndim for a in given)))
     return found
-
-
-_FAILURES = TandemError, IndexError, ValueError
-
-
-def _run(fn, tensors: list, axes: list[tuple[int, ...]]):
-    """(what the function did, the shapes that it was given); see Note [Sizes by primes]."""
-    groups = list(dict.fromkeys((a, t.shape[a]) for t, free in zip(tensors, axes, strict=True) for a in free))
-    if len(groups) > len(_PRIMES):
-        raise ValueRangeError(
-            "export", f"{len(groups)} axes of different sizes are dynamic; at most {len(_PRIMES)} may be"
-        )
-    tries = [dict(zip(groups, _PRIMES, strict=False))]
-    if any(axis for axis, _ in groups):
-        tries.append({g: p if g[0] == 0 else _prime_near(g[1]) for g, p in tries[0].items()})
-    before = _runtime.set_grad_enabled(False)
-    try:
-        for attempt, sizes in enumerate(tries):
-            shapes = [
-                [sizes[a, n] if a in free else n for a, n in enumerate(t.shape)]
-                for t, free in zip(tensors, axes, strict=True)
-            ]
-            try:
-                return take_down(
-                    "export", fn, [spec(t, False, s) for t, s in zip(tensors, shapes, strict=True)]
-                ), shapes
-            except _FAILURES:
-                if attempt == len(tries) - 1:
-                    raise
-    finally:
-        _runtime.set_grad_enabled(before)
-
-
-def _prime_near(n: int) -> int:
-    """The largest prime up to n; 3 at least."""
-    n = max(n, 3)
-    while any(n % d == 0 for d in range(2, math.isqrt(n) + 1)):
-        n -= 1
-    return n
 
 
 def _describe(dtype, shape) -> TensorSpec:
@@ -175,33 +232,18 @@ def _describe(dtype, shape) -> TensorSpec:
     return TensorSpec("tensor", dtype.code, shape, tuple(strides), ROW_MAJOR, tuple(range(len(shape))), False, 0)
 
 
-def _free_sizes(symbols, leaves: list, axes: list) -> dict[int, Sym]:
-    """The symbol of each free size, by the number that stood for it, the largest first."""
-    found = {}
-    for index, (kind, *place) in enumerate(symbols.origins):
-        if kind == "size" and place[0] < len(axes) and place[1] in axes[place[0]]:
-            found.setdefault(leaves[place[0]].shape[place[1]], _symbol(symbols, index))
-    return dict(sorted(found.items(), reverse=True))
+def _sizes_of(inputs: list, explored: Explored | None) -> dict[Group, Sym]:
+    """The symbol of each size that is free."""
+    sizes = explored.sizes if explored is not None else {}
+    return {g: inputs[g.places[0][0]].shape[g.places[0][1]] for g in sizes}
 
 
-def _relate_integers(symbols, sizes: dict[int, Sym]):
-    """Integers that are made of free sizes are those: requiring it teaches it."""
-    for index, (kind, *_) in enumerate(symbols.origins):
-        if kind == "int":
-            made_of = _as_size(symbols.hints[index], sizes)
-            if made_of is not None:
-                symbols.require("==", symbols.resolve(_symbol(symbols, index) - made_of))
-
-
-def _as_size(value, sizes: dict[int, Sym]):
-    """A number as a product of free sizes and an integer; None if no free size is in it."""
-    if isinstance(value, (bool, complex)) or value != value or value in (float("inf"), float("-inf"), 0) or value % 1:
-        return None
-    value, product = int(value), None
-    for n, symbol in sizes.items():
-        while value % n == 0:
-            value, product = value // n, symbol if product is None else product * symbol
-    return None if product is None else product * value
+def _require_one_size(graph: Graph, explored: Explored):
+    """Axes that share a number must be of one size."""
+    for g in explored.sizes:
+        first, *others = (graph.inputs[i].shape[a] for i, a in g.places)
+        for other in others:
+            graph.symbols.require("==", graph.symbols.resolve(other - first))
 
 
 def _symbol(symbols, index: int) -> Sym:
@@ -213,7 +255,7 @@ def _refuse_random(graph: Graph):
         if node.op.samples:
             where = f", at {node.source}" if node.source else ""
             raise UnsupportedError(
-                "export", f"the function draws random numbers{where}, which an exported graph cannot",
+                "export", f"the function samples random numbers{where}, which an exported graph cannot",
                 fix="call model.eval() first, so that dropout does nothing",
             )  # fmt: skip
 
@@ -226,16 +268,16 @@ def _all_nodes(graph: Graph):
                 yield from _all_nodes(inner)
 
 
-def _with_constants(graph: Graph, count: int, constants: list, sizes: dict[int, Sym]) -> Graph:
-    """The graph with its Python numbers as constants, or as sizes where they are made of those; or still as inputs, where None is
-    given instead of a (number,)."""
+def _with_constants(graph: Graph, count: int, constants: list, sizes: dict[Group, Sym]) -> Graph:
+    """The graph with its Python numbers as constants, or as what formulas give for the sizes; or still as inputs, where None is
+    given instead."""
     result = Graph(graph.symbols, graph.name)
     _runtime.enter_trace()
     try:
         with Builder(result) as builder:
             inputs = [add_input(builder, v.type) for v in graph.inputs[:count]]
             numbers = [
-                add_input(builder, v.type) if c is None else _number(c[0], v.dtype, sizes)
+                add_input(builder, v.type) if c is None else _number(c, v.dtype, sizes)
                 for v, c in zip(graph.inputs[count:], constants, strict=True)
             ]
             inputs += [n for n, c in zip(numbers, constants, strict=True) if c is None]
@@ -274,13 +316,18 @@ def _with_own_sizes(graph: Graph, axes: list) -> Graph:
     for index, size in sizes.items():  # sizes of arguments that must be equal
         if isinstance(size, Sym):
             resolved = old.resolve(_symbol(old, index))
+            if not isinstance(resolved, Sym):
+                _, argument, axis = old.origins[index]
+                raise UnsupportedError(
+                    "export", f"an operator must know the size of axis {axis} of argument {argument}: it had {resolved} elements",
+                    fix="fix the size: dynamic=False, or {name: axes} without this one",
+                )  # fmt: skip
             new.require("==", size - substitute(resolved, sizes))
     return result
 
 
-def _number(value, dtype, sizes: dict[int, Sym]):
-    size = _as_size(value, sizes)
-    return F.Constant(value, dtype)() if size is None else F.Size(size, dtype)()
+def _number(value, dtype, sizes: dict[Group, Sym]):
+    return value.value(sizes, dtype) if isinstance(value, (Whole, Real)) else F.Constant(value, dtype)()
 
 
 def _weights(fn, consts: list) -> dict:
@@ -291,10 +338,7 @@ def _weights(fn, consts: list) -> dict:
         known = {id(t): name for name, t in [*module.named_parameters(), *module.named_buffers()]}
     named: dict = {}
     for i, t in enumerate(consts):
-        name = known.get(id(t), f"constant{i}")
-        while name in named:
-            name += "_"
-        named[name] = t
+        named[unused(known.get(id(t), f"constant{i}"), named)] = t
     return named
 
 

@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Callable
 
 DEFAULT, ML, TRAINING = "", "ai.onnx.ml", "ai.onnx.preview.training"
+MICROSOFT = "com.microsoft"  # onnxruntime's own
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,14 +6,17 @@ import numpy as np
 
 from tandem import dtypes, files
 from tandem.errors import UnsupportedError
-from tandem.export.composition import KIND, composition
+from tandem.export.composition import composition, made_of
 from tandem.export.fold import fold_weights
-from tandem.export.trace import Exported, to_numpy, trace
+from tandem.export.in_parts import real_weights
+from tandem.export.trace import Exported, to_numpy, trace, unused, with_names
 from tandem.graph.ir import Graph, Node, Type, Value
-from tandem.graph.symbolic import Sym
+from tandem.graph.symbolic import FreeSizeError, Sym, known_nonnegative
 from tandem.onnx.read import onnx_package
-from tandem.onnx.types import code_of
+from tandem.onnx.types import code_of, dtype_of
 from tandem.onnx.writers import WRITERS
+from tandem.onnx.writers.expressions import expression
+from tandem.onnx.writers.kernels import result_types, typed_operands, wider
 from tandem.ops.define import Elementwise
 from tandem.ops.movement import Expand
 from tandem.passes.eliminate_dead import eliminate_dead
@@ -38,10 +41,11 @@ def save(fn, args, path=None, *, dynamic=True, input_names=None, output_names=No
     onnx = onnx_package()
     args = args if isinstance(args, (tuple, list)) else (args,)
     exported = trace(fn, tuple(args), dynamic, input_names)
+    _refuse_complex(exported)
+    exported = with_names(real_weights(exported), output_names)
     if fold:
         exported = fold_weights(exported)
-    outputs = output_names or exported.outputs
-    graph = _graph_proto(onnx, exported, list(outputs), opset)
+    graph = _graph_proto(onnx, exported, exported.outputs, opset)
     model = onnx.helper.make_model(
         graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=IR_VERSION, producer_name="tandem"
     )
@@ -51,13 +55,26 @@ def save(fn, args, path=None, *, dynamic=True, input_names=None, output_names=No
     return model
 
 
+def _refuse_complex(exported: Exported):
+    """onnxruntime has no kernels of complex numbers."""
+    graph = exported.graph
+    ends = [*zip(exported.arguments, graph.inputs, strict=False), *zip(exported.outputs, graph.outputs, strict=True)]
+    for name, v in ends:
+        if v.dtype.is_complex:
+            raise UnsupportedError(
+                "onnx", f"{name!r} is {v.dtype}; a file takes and gives real numbers",
+                fix="have the function take and give pairs, td.view_as_real(x); inside it may compute with complex numbers",
+            )  # fmt: skip
+
+
 def _graph_proto(onnx, exported: Exported, outputs: list[str], opset: int):
     graph = exported.graph
     count = len(exported.arguments)
     writer = Writer(onnx, graph, opset)
     names = [*exported.arguments, *exported.weights]
+    writer.reserved.update(names, outputs)
     for value, name in zip(graph.inputs, names, strict=True):
-        writer.names[value] = name
+        writer.names[value], writer.types[name] = name, value.dtype
     writer.sources = {
         index: (names[origin[1]], origin[2])
         for index, origin in enumerate(graph.symbols.origins)
@@ -132,48 +149,93 @@ class Writer:
         self.outer = outer
         self.nodes: list = []
         self.names: dict[Value, str] = {} if outer is None else dict(outer.names)
+        self.types: dict[str, dtypes.DType] = {} if outer is None else outer.types
         self.sources: dict[int, tuple[str, int]] = {} if outer is None else outer.sources
         self.initializers: dict = {} if outer is None else outer.initializers
+        self.reserved: set[str] = set() if outer is None else outer.reserved  # names of arguments, weights and results
         self._constants: dict = {} if outer is None else outer._constants
         self._sizes: dict = {}
         self._count: list[int] = [0] if outer is None else outer._count
+        self.symbols = graph.symbols if outer is None else outer.symbols
         self._used = {v for n in graph.nodes for v in n.inputs} | {v for v in graph.outputs if v is not None}
 
     # -- nodes
 
     def fresh(self, hint: str) -> str:
         self._count[0] += 1
-        return f"{hint}_{self._count[0]}"
+        return unused(f"{hint}_{self._count[0]}", self.reserved)
 
-    def emit(self, op: str, inputs, count: int = 1, as_tuple: bool = False, **attributes):
-        """Adds a node; gives the name of its result, or a tuple of names."""
-        outputs = [self.fresh(op.lower()) for _ in range(count)]
-        self.nodes.append(self.onnx.helper.make_node(op, list(inputs), outputs, name=outputs[0], **attributes))
+    def emit(self, op: str, inputs, count: int = 1, as_tuple: bool = False, results=None, **attributes):
+        """Adds a node; gives the name of its result, or a tuple of names. Operands are cast to types that kernels take.
+
+        results: types of what it gives, where they do not follow from those of its operands
+        """
+        inputs = list(inputs)
+        typed = typed_operands(op, len(inputs))
+        dtype = next((self.types[inputs[i]] for i in typed if i < len(inputs) and inputs[i] in self.types), None)
+        wide = wider(op, dtype) if dtype is not None else None
+        if wide is not None:
+            for i in typed:
+                if i < len(inputs) and inputs[i]:
+                    inputs[i] = self.cast(inputs[i], wide)
+        outputs = self._add(op, inputs, count, attributes)
+        if results is None and (dtype is not None or op in ("Cast", "Shape")):
+            to = dtype_of(attributes["to"]) if op == "Cast" else None
+            results = result_types(op, wide or dtype, count, to)
+        self.types.update(zip(outputs, results or (), strict=False))
+        if wide is not None:
+            outputs = [self.cast(name, dtype) if self.types[name] is wide else name for name in outputs]
         return tuple(outputs) if count > 1 or as_tuple else outputs[0]
+
+    def _add(self, op: str, inputs: list[str], count: int, attributes: dict) -> list[str]:
+        outputs = [self.fresh(op.lower()) for _ in range(count)]
+        self.nodes.append(self.onnx.helper.make_node(op, inputs, outputs, name=outputs[0], **attributes))
+        return outputs
+
+    def cast(self, name: str, dtype: dtypes.DType) -> str:
+        return name if self.types.get(name) is dtype else self.emit("Cast", [name], to=code_of(dtype))
 
     def write(self, graph: Graph) -> list[str]:
         """The graph's nodes; names of its outputs."""
+        around, self.symbols = self.symbols, graph.symbols
         for node in graph.nodes:
-            if node.op.is_input:
+            if node.op.is_input or isinstance(
+                node.op, Expand
+            ):  # expanded where something needs it: most operators broadcast
                 continue
-            if isinstance(node.op, Expand):
-                continue  # where something needs it, as most operators broadcast
-            operands = self._operands(node)
-            writer = WRITERS.get(node.op.name)
-            if writer is not None:
-                result = writer(self, node, *operands)
-                results = result if isinstance(result, tuple) else (result,)
-            elif node.op.made_of(KIND, node.inputs) is not None:
-                made = composition(node, graph.symbols)
-                used = [self.is_used(v) for v in node.outputs]
-                made.outputs = [v for v, u in zip(made.outputs, used, strict=True) if u]
-                names = iter(self.inline(eliminate_dead(made), operands))
-                results = [next(names) if u else "" for u in used]
-            else:
-                self.refuse(node, "it")
+            try:
+                with graph.symbols.closed():
+                    results = self._results(node)
+            except FreeSizeError as error:
+                self.refuse(node, f"what depends on a size that is free ({error})")
             for value, name in zip(node.outputs, results, strict=True):
                 self.names[value] = name
-        return [self.name_of(v) for v in graph.outputs]
+        results = [self.name_of(v) for v in graph.outputs]
+        self.symbols = around
+        return results
+
+    def _results(self, node: Node):
+        """Names of what a node gives."""
+        operands = self._operands(node)
+        if node.op.checks:  # runtimes check on their own
+            return operands
+        writer = WRITERS.get(node.op.name)
+        if writer is not None:
+            result = writer(self, node, *operands)
+            return result if isinstance(result, tuple) else (result,)
+        if isinstance(node.op, Elementwise):
+            return (expression(self, node, operands),)
+        if made_of(node) is None:
+            self.refuse(node, "it")
+        return self.compose(node, operands)
+
+    def compose(self, node: Node, operands) -> tuple[str, ...]:
+        """Names of what a node gives, written by what it is made of."""
+        made = composition(node, self.symbols)
+        used = [self.is_used(v) for v in node.outputs]
+        made.outputs = [v for v, u in zip(made.outputs, used, strict=True) if u]
+        names = iter(self.inline(eliminate_dead(made), operands))
+        return tuple(next(names) if u else "" for u in used)
 
     def name_of(self, value: Value) -> str:
         if value not in self.names:  # an expansion
@@ -207,6 +269,7 @@ class Writer:
         if key not in self._constants:
             name = self._constants[key] = self.fresh("const")
             self.initializers[name] = self.onnx.numpy_helper.from_array(array, name)
+            self.types[name] = dtype_of(self.initializers[name].data_type)
         return self._constants[key]
 
     def scalar(self, value, dtype: dtypes.DType) -> str:
@@ -238,7 +301,9 @@ class Writer:
             shape = self.emit("Shape", [name], start=axis, end=axis + 1)
             return self.emit("Squeeze", [shape, self.constant(np.array([0], np.int64))])
         a, b = (self.size(v) for v in rest)
-        if kind == "floordiv":  # of what is not negative
+        if kind == "floordiv":
+            if not known_nonnegative(rest[0]):  # Div rounds to zero
+                a = self.emit("Sub", [a, self.emit("Mod", [a, b])])
             return self.emit("Div", [a, b])
         return self.emit({"mod": "Mod", "min": "Min", "max": "Max"}[kind], [a, b])
 
@@ -294,4 +359,5 @@ class Writer:
         ]
         names = [self.fresh("in") for _ in types]
         infos = [self.info(n, t) for n, t in zip(names, types, strict=True)]
+        self.types.update((n, t.dtype) for n, t in zip(names, types, strict=True))
         return self.subgraph(lambda inner: body(inner, *names), infos)

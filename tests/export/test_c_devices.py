@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -54,8 +55,9 @@ SECTIONS {
 """
 
 
-def needs(*programs: str):
+def needs(*programs: str, folder: str | None = None):
     missing = [p for p in programs if shutil.which(p) is None]
+    missing += [folder] if folder is not None and not Path(folder).exists() else []
     if missing:
         pytest.skip(f"{', '.join(missing)} is not installed")
 
@@ -113,7 +115,7 @@ process.exit(wasi.start(instance));
 
 
 def test_webassembly_runs_lenet(tmp_path):
-    needs("clang", "wasm-ld", "node")
+    needs("clang", "wasm-ld", "node", folder="/usr/include/wasm32-wasi")
     td.export.c(td.models.LeNet().eval(), td.randn(1, 1, 28, 28), tmp_path)
     command = "clang --target=wasm32-wasi --sysroot=/usr -std=c99 -O2 -msimd128 main.c model.c model_weights.c -lm -o program.wasm"
     done = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True)

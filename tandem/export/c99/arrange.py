@@ -36,12 +36,24 @@ def concat(call: Call):
 
 
 def check_index(call: Call):
-    t, x, op = call.text, call.inputs[0], call.op
+    low = f"-{call.op.bound}" if call.op.negative else "0"
+    _check(call, lambda x: f"(int64_t){x} < {low} || (int64_t){x} >= {call.op.bound}")
+
+
+def check_divisor(call: Call):
+    _check(call, lambda x: f"{x} == 0")
+
+
+def check_weights(call: Call):
+    _check(call, lambda x: f"{x} != 0")
+
+
+def _check(call: Call, wrong):
+    """Fails where wrong(element), a condition in C, holds."""
+    t, x = call.text, call.inputs[0]
     call.fails = True
-    low = f"-{op.bound}" if op.negative else "0"
     with t.loops(_counters("i", x.shape), x.shape) as counters:
-        value = f"(int64_t){_at(x, counters)}"
-        t.line(f"if ({value} < {low} || {value} >= {op.bound}) return 1;")
+        t.line(f"if ({wrong(_at(x, counters))}) return 1;")
     t.line("return 0;")
 
 

@@ -13,6 +13,7 @@ from tandem.export.c99 import files
 from tandem.export.c99.program import Program
 from tandem.export.c99.target import TARGET
 from tandem.export.fold import fold_weights
+from tandem.export.in_parts import real_weights
 from tandem.export.trace import to_numpy, trace
 from tandem.files import write as write_file
 from tandem.program.driver import schedule_for
@@ -64,7 +65,7 @@ def c(
         raise ValueRangeError("export.c", f"{name!r} is no name of a C function", fix=f"name={_identifier(name)!r}")
     args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     tensors = [a if isinstance(a, _runtime.Tensor) else asarray(a) for a in args]
-    exported = fold_weights(trace(fn, tuple(tensors), False, input_names))
+    exported = fold_weights(real_weights(trace(fn, tuple(tensors), False, input_names)))
     inputs, outputs = _arguments(fn, tensors, exported, output_names)
     taken = {a.name for a in [*inputs, *outputs]}
     graph, schedule = schedule_for(exported.graph, TARGET)
@@ -107,6 +108,7 @@ def _arguments(fn, tensors: list, exported, output_names) -> tuple[list, list]:
     if len(given) != len(results):
         raise ValueRangeError("export.c", f"{len(given)} names were given for {len(results)} results")
     taken: set[str] = set()
+    results = [r if isinstance(r, _runtime.Tensor) else asarray(r) for r in results]
     named = [*zip(exported.arguments, tensors, strict=True), *zip(given, results, strict=True)]
     made = []
     for name, t in named:

@@ -228,7 +228,7 @@ class Program:
     def _part(self, part) -> str:
         """The function of a graph inside of a region: its inputs are parameters, results go to the last of them."""
         inner = Body(part.graph, part.schedule, [f"a{i}" for i in range(len(part.graph.inputs))])
-        written = {position for position, _ in part.graph.mutations}
+        written = _inputs_written(part.schedule)
         self._write(inner)
         parameters = [
             f"{'' if i in written else 'const '}{self.ops.type(v.dtype)}* a{i}" for i, v in enumerate(part.graph.inputs)
@@ -250,6 +250,17 @@ class _Lives:
             if root.kind == "alloc":
                 first, _ = self.found.get(root, (start, end))
                 self.found[root] = (first, end)
+
+
+def _inputs_written(schedule: Schedule) -> set[int]:
+    """Positions of the inputs that steps write to."""
+    found = set()
+    for step in schedule.steps:
+        for buffer in step.writes if isinstance(step, KernelStep) else step.outputs:
+            root = root_of(buffer)
+            if root.kind == "input":
+                found.add(root.position)
+    return found
 
 
 def _reader_counts(schedule: Schedule) -> dict[Buffer, int]:

@@ -19,6 +19,8 @@ ROUTINES = {
     "copy": arrange.copy,
     "concat": arrange.concat,
     "check_index": arrange.check_index,
+    "check_divisor": arrange.check_divisor,
+    "check_weights": arrange.check_weights,
     "scatter": arrange.scatter,
     "cumulative": arrange.cumulative,
     "linear_scan": arrange.linear_scan,
@@ -35,6 +37,6 @@ def write(call: Call, node):
         where = f" at {node.source}" if node.source else ""
         raise UnsupportedError(
             "export.c", f"{call.op.name}{where} has no C routine",
-            fix="compute it outside of the exported function; td.export.save and td.onnx.save take every operator",
+            fix="compute it outside of the exported function; td.export.save takes every operator",
         )  # fmt: skip
     routine(call)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tandem import _runtime
-from tandem.export.stablehlo import attention, loops, primitives
+from tandem.export.in_parts import in_parts
+from tandem.export.stablehlo import attention, fourier, loops, primitives
 from tandem.export.stablehlo.writer import Writer, type_of
 from tandem.export.trace import Exported, trace
 
@@ -39,6 +40,7 @@ def stablehlo(fn, args, *, dynamic=False) -> StableHLO:
     """
     args = args if isinstance(args, (tuple, list)) else (args,)
     exported = trace(fn, tuple(args), dynamic=dynamic)
+    exported = dataclasses.replace(exported, graph=in_parts(exported.graph))
     graph, w = exported.graph, Writer()
     w.used = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
     names = [f"%{name}" for name in exported.arguments] + [f"%w{i}" for i in range(len(exported.weights))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandem import dtypes
-from tandem.export.stablehlo.writer import tensor, type_of, writes
+from tandem.export.stablehlo.writer import is_dynamic, tensor, type_of, writes
 from tandem.graph.ir import Type
 
 
@@ -67,15 +67,17 @@ def while_(w, node, *operands):
 def scan(w, node, *operands):
     op, c, x = node.op, node.op.carried, node.op.scanned
     scanned, consts = operands[c : c + x], operands[c + x :]
-    length = int(op.length)
-    zero, one, limit = (w.scalar(v, dtypes.int64) for v in (0, 1, length))
+    zero, one = w.scalar(0, dtypes.int64), w.scalar(1, dtypes.int64)
+    limit = w.convert(w.size(op.length), dtypes.int32, dtypes.int64, ())
     stacked = [v.type for v in node.outputs[c:]]
     empty = [w.full(0, t.dtype, t.shape) for t in stacked]
     types = [*(v.type for v in node.inputs[:c]), *stacked, _COUNT]
 
     def body(values):
         count = values[-1]
-        at = w.op("subtract", [w.scalar(length - 1, dtypes.int64), count], dtypes.int64, ()) if op.reverse else count
+        at = count
+        if op.reverse:
+            at = w.op("subtract", [w.op("subtract", [limit, one], dtypes.int64, ()), count], dtypes.int64, ())
         rows = [_row(w, s, v.type, at) for s, v in zip(scanned, node.inputs[c : c + x], strict=True)]
         made = w.inline(op.body, [*values[:c], *rows, *consts, at])
         new = [_put(w, old, t, row, at) for old, t, row in zip(values[c:-1], stacked, made[c:], strict=True)]
@@ -91,9 +93,23 @@ def _row(w, x: str, type: Type, at: str) -> str:
     zero = w.scalar(0, dtypes.int64)
     starts = [at, *(zero for _ in type.shape[1:])]
     cut = (1, *type.shape[1:])
+    if is_dynamic(cut):
+        return w.reshape(_row_of_free_size(w, x, type, at), type.dtype, cut, type.shape[1:])
     text = f"stablehlo.dynamic_slice {x}, {', '.join(starts)}, sizes = {[int(n) for n in cut]} : "
     text += f"({', '.join([type_of(type), *('tensor<i64>' for _ in starts)])}) -> {tensor(type.dtype, cut)}"
     return w.reshape(w.emit(text), type.dtype, cut, type.shape[1:])
+
+
+def _row_of_free_size(w, x: str, type: Type, at: str) -> str:
+    """dynamic_slice has sizes as attributes; of a gather they may be an operand."""
+    k = len(type.shape)
+    numbers = f"offset_dims = {list(range(k))}, start_index_map = [0], index_vector_dim = 0"
+    start = w.reshape(at, dtypes.int64, (), (1,))
+    cut = (1, *type.shape[1:])
+    return w.emit(
+        f'"stablehlo.dynamic_gather"({x}, {start}, {w.shape(cut)}) <{{dimension_numbers = #stablehlo.gather<{numbers}>, '
+        f"indices_are_sorted = true}}> : ({type_of(type)}, tensor<1xi64>, tensor<{k}xi32>) -> {tensor(type.dtype, cut)}"
+    )
 
 
 def _put(w, x: str, type: Type, row: str, at: str) -> str:

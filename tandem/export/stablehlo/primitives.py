@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from tandem import dtypes
-from tandem.export.stablehlo.writer import Writer, is_dynamic, tensor, type_of, writes
+from tandem.export.stablehlo.writer import Writer, expression, is_dynamic, tensor, type_of, writes
+from tandem.graph.ir import Type
 from tandem.graph.symbolic import Sym
 
 # -- elementwise
@@ -19,12 +20,15 @@ _SAME = {
     "div": "divide", "maximum": "maximum", "minimum": "minimum", "bit_and": "and", "bit_or": "or", "bit_xor": "xor",
     "bit_not": "not", "logical_not": "not", "atan2": "atan2", "cbrt": "cbrt",
 }  # fmt: skip
+_OF_FLOATS = frozenset(("floor", "ceil", "round_nearest_even", "abs"))  # of other numbers these are something else
 _OF_BOOLEANS = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}
 
 
 def _elementwise(name: str):
     def write(w: Writer, node, *xs):
         out = node.outputs[0]
+        if name in _OF_FLOATS and not out.dtype.is_inexact and (name != "abs" or out.dtype.kind != "int"):
+            return expression(w, node, xs)
         spread = [w.broadcast(x, v.dtype, v.shape, out.shape, []) for x, v in zip(xs, node.inputs, strict=True)]
         op = _OF_BOOLEANS.get(name, name) if out.dtype is dtypes.bool_ else name
         return w.op(op, spread, out.dtype, out.shape)
@@ -39,11 +43,6 @@ for _name, _op in _SAME.items():
 @writes("copy", "stop_gradient", "no_derivative", "contiguous")
 def same(w, node, x):
     return x
-
-
-@writes("check_index")
-def check_index(w, node, index, *rest):
-    return tuple(index for _ in node.outputs)
 
 
 @writes("cast")
@@ -97,10 +96,7 @@ def size(w, node):
 @writes("iota")
 def iota(w, node):
     out = node.outputs[0]
-    if is_dynamic(out.shape):
-        types = f"(tensor<{out.ndim}xi32>) -> {type_of(out.type)}"
-        return w.emit(f"stablehlo.dynamic_iota {w.shape(out.shape)}, dim = {node.op.axis} : {types}")
-    return w.emit(f"stablehlo.iota dim = {node.op.axis} : {type_of(node.outputs[0].type)}")
+    return w.iota(out.shape, node.op.axis, out.dtype)
 
 
 # -- movement
@@ -128,33 +124,25 @@ def expand(w, node, x):
 
 @writes("slice")
 def slice_(w, node, x):
-    op, given = node.op, node.inputs[0]
-    flipped = [a for a, step in enumerate(op.steps) if step < 0]
+    op, given, out = node.op, node.inputs[0], node.outputs[0]
+    flipped = [a for a, step in enumerate(op.steps) if not isinstance(step, Sym) and step < 0]
+    starts, steps = list(op.starts), list(op.steps)
+    if is_dynamic((*given.shape, *starts, *steps, *op.sizes)):
+        x = w.reverse(x, given.type, flipped)
+        for a in flipped:
+            starts[a], steps[a] = given.shape[a] - 1 - starts[a], -steps[a]
+        return w.cut(x, given.type, starts, op.sizes, steps)
     parts = []
-    for start, step, count in zip(op.starts, op.steps, op.sizes, strict=True):
+    for start, step, count in zip(starts, steps, op.sizes, strict=True):
         if step < 0:
             start, step = start + (count - 1) * step if count else 0, -step
         end = start + (count - 1) * step + 1 if count else start
         parts.append(f"{start}:{end}:{step}")
-    out = node.outputs[0]
-    if is_dynamic(given.shape):
-        return _cut_dynamic(w, node, x)
     cut = w.emit(f"stablehlo.slice {x} [{', '.join(parts)}] : ({type_of(given.type)}) -> {type_of(out.type)}")
-    return w.emit(f"stablehlo.reverse {cut}, dims = {flipped} : {type_of(out.type)}") if flipped else cut
+    return w.reverse(cut, out.type, flipped)
 
 
-def _cut_dynamic(w, node, x):
-    """A slice whose bounds are computed."""
-    op, given, out = node.op, node.inputs[0], node.outputs[0]
-    if any(isinstance(step, Sym) or step < 0 for step in op.steps):
-        w.refuse(node, "a slice backward of free sizes")
-    ends = [start + (count - 1) * step + 1 for start, step, count in zip(op.starts, op.steps, op.sizes, strict=True)]
-    bounds = ", ".join(w.shape(dims) for dims in (op.starts, ends, op.steps))
-    types = ", ".join([type_of(given.type), *[f"tensor<{given.ndim}xi32>"] * 3])
-    return w.emit(f"stablehlo.real_dynamic_slice {x}, {bounds} : ({types}) -> {type_of(out.type)}")
-
-
-@writes("embed", static=True)
+@writes("embed")
 def embed(w, node, x):
     op, given, out = node.op, node.inputs[0], node.outputs[0]
     low, high, inner, flipped = [], [], [], []
@@ -162,11 +150,14 @@ def embed(w, node, x):
         if step < 0:
             flipped.append(a)
             start, step = start + (n - 1) * step, -step
-        reach = (n - 1) * step + 1 if n else 0
+        reach = 0 if isinstance(n, int) and n == 0 else (n - 1) * step + 1
         low.append(start), inner.append(step - 1), high.append(total - start - reach)
-    if flipped:
-        x = w.emit(f"stablehlo.reverse {x}, dims = {flipped} : {type_of(given.type)}")
+    x = w.reverse(x, given.type, flipped)
     zero = w.scalar(0, out.dtype)
+    if is_dynamic((*given.shape, *out.shape, *low, *high, *inner)):
+        types = ", ".join([type_of(given.type), tensor(out.dtype), *[f"tensor<{given.ndim}xi32>"] * 3])
+        edges = ", ".join(w.shape(dims) for dims in (low, high, inner))
+        return w.emit(f"stablehlo.dynamic_pad {x}, {zero}, {edges} : ({types}) -> {type_of(out.type)}")
     types = f"({type_of(given.type)}, {tensor(out.dtype)}) -> {type_of(out.type)}"
     return w.emit(f"stablehlo.pad {x}, {zero}, low = {low}, high = {high}, interior = {inner} : {types}")
 
@@ -178,22 +169,35 @@ def concat(w, node, *xs):
     return w.emit(f"stablehlo.concatenate {', '.join(xs)}, dim = {node.op.axis} : ({types}) -> {out}")
 
 
-@writes("roll", static=True)
+@writes("roll")
 def roll(w, node, x):
     given = node.inputs[0]
     for axis, shift in zip(node.op.axes, node.op.shifts, strict=True):
         n = given.shape[axis]
+        if isinstance(n, Sym) or isinstance(shift, Sym):
+            w.refuse(node, "along an axis whose size is free it")
         shift %= max(n, 1)
-        parts = []
-        for begin, end in ((n - shift, n), (0, n - shift)):
-            shape = [end - begin if a == axis else m for a, m in enumerate(given.shape)]
-            ranges = ", ".join(f"{begin}:{end}:1" if a == axis else f"0:{m}:1" for a, m in enumerate(given.shape))
-            made = tensor(given.dtype, shape)
-            parts.append((w.emit(f"stablehlo.slice {x} [{ranges}] : ({type_of(given.type)}) -> {made}"), made))
-        names, types = zip(*parts, strict=True)
+        names, types = [], []
+        for begin, count in ((n - shift, shift), (0, n - shift)):
+            shape = [count if a == axis else m for a, m in enumerate(given.shape)]
+            names.append(w.cut(x, given.type, [begin if a == axis else 0 for a in range(given.ndim)], shape))
+            types.append(tensor(given.dtype, shape))
         out = type_of(given.type)
         x = w.emit(f"stablehlo.concatenate {', '.join(names)}, dim = {axis} : ({', '.join(types)}) -> {out}")
     return x
+
+
+@writes("diagonal")
+def diagonal(w, node, x):
+    """What is not on the diagonal of the last two axes is masked."""
+    given, out = node.inputs[0], node.outputs[0]
+    rows, columns = (w.iota(given.shape, given.ndim - k) for k in (2, 1))
+    on = w.compare("EQ", rows, columns, dtypes.int64, given.shape)
+    zero = w.full(0, given.dtype, given.shape)
+    kept = w.select(on, x, zero, given.dtype, given.shape)
+    if given.dtype is dtypes.bool_:
+        return w.reduce(kept, given.type, "or", False, [given.ndim - 1], out.shape)
+    return w.reduce(kept, given.type, "add", 0, [given.ndim - 1], out.shape)
 
 
 # -- indices
@@ -216,13 +220,19 @@ def gather(w, node, x, *indices):
     given, out = node.inputs[0], node.outputs[0]
     at, shape = _positions(w, node, indices, 1)
     k, batch = len(indices), len(shape) - 1
-    if is_dynamic(given.shape[k:]):
-        w.refuse(node, "a gather of rows whose size is free")
-    sizes = [1] * k + [int(n) for n in given.shape[k:]]
+    sizes = [1] * k + list(given.shape[k:])
     numbers = (
         f"offset_dims = {list(range(batch, out.ndim))}, collapsed_slice_dims = {list(range(k))}, "
         f"start_index_map = {list(range(k))}, index_vector_dim = {batch}"
     )
+    if is_dynamic(sizes):
+        types = (
+            f"({type_of(given.type)}, {tensor(dtypes.int64, shape)}, tensor<{len(sizes)}xi32>) -> {type_of(out.type)}"
+        )
+        return w.emit(
+            f'"stablehlo.dynamic_gather"({x}, {at}, {w.shape(sizes)}) <{{dimension_numbers = #stablehlo.gather<{numbers}>, '
+            f"indices_are_sorted = false}}> : {types}"
+        )
     return w.emit(
         f'"stablehlo.gather"({x}, {at}) <{{dimension_numbers = #stablehlo.gather<{numbers}>, indices_are_sorted = false, '
         f"slice_sizes = array<i64: {', '.join(map(str, sizes))}>}}> : ({type_of(given.type)}, {tensor(dtypes.int64, shape)}) -> "
@@ -289,14 +299,11 @@ def reduce(w, node, x):
         x = w.compare("NE", x, zero, given.dtype, given.shape)
     else:
         x = w.convert(x, given.dtype, wide, given.shape)
-    begin = w.scalar(initial(op.kind, wide), wide)
+    begin = initial(op.kind, wide)
     name = _KINDS[op.kind]
     if wide is dtypes.bool_:
         name = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}.get(name, name)
-    types = f"({tensor(wide, given.shape)}, {tensor(wide)}) -> {tensor(wide, left)}"
-    made = w.emit(
-        f"stablehlo.reduce({x} init: {begin}) applies stablehlo.{name} across dimensions = {list(op.axes)} : {types}"
-    )
+    made = w.reduce(x, Type(wide, given.shape), name, begin, op.axes, left)
     return w.reshape(w.convert(made, wide, out.dtype, left), out.dtype, left, out.shape)
 
 
@@ -305,13 +312,11 @@ def _position(w, node, x, left):
     op, given = node.op, node.inputs[0]
     at = None
     for axis in op.axes:
-        if is_dynamic(given.shape):
-            w.refuse(node, "a position among free sizes")
-        line = w.emit(f"stablehlo.iota dim = {axis} : {tensor(dtypes.int64, given.shape)}")
+        line = w.iota(given.shape, axis)
         if at is not None:
-            scaled = w.op(
-                "multiply", [at, w.full(given.shape[axis], dtypes.int64, given.shape)], dtypes.int64, given.shape
-            )
+            size = w.convert(w.size(given.shape[axis]), dtypes.int32, dtypes.int64, ())
+            size = w.broadcast(size, dtypes.int64, (), given.shape, [])
+            scaled = w.op("multiply", [at, size], dtypes.int64, given.shape)
             line = w.op("add", [scaled, line], dtypes.int64, given.shape)
         at = line
     kind = "max" if op.kind == "argmax" else "min"
@@ -345,12 +350,14 @@ def _position(w, node, x, left):
     return f"{name}#1"
 
 
-@writes("cumulative", static=True)
+@writes("cumulative")
 def cumulative(w, node, x):
     op, given = node.op, node.inputs[0]
     if op.kind not in _KINDS:
         w.refuse(node, f"the running {op.kind}")
     n = given.shape[op.axis]
+    if isinstance(n, Sym):
+        w.refuse(node, "it needs to know the size of its axis, which is free: it")
     window = [n if a == op.axis else 1 for a in range(given.ndim)]
     pads = [[0, 0] for _ in range(given.ndim)]
     pads[op.axis] = [0, n - 1] if op.reverse else [n - 1, 0]
@@ -539,16 +546,12 @@ def sort_values(w, node, x):
 def topk(w, node, x):
     given, out, axis = node.inputs[0], node.outputs[0], node.op.axis
     names = _sort(w, given, x, axis, node.op.largest)
-    ranges = ", ".join(f"0:{node.op.k if a == axis else n}:1" for a, n in enumerate(given.shape))
-    types = [(given.dtype, out.shape), (dtypes.int64, out.shape)]
-    return tuple(
-        w.emit(f"stablehlo.slice {n} [{ranges}] : ({tensor(d, given.shape)}) -> {tensor(d, s)}")
-        for n, (d, s) in zip(names, types, strict=True)
-    )
+    types = [given.type, Type(dtypes.int64, given.shape)]
+    return tuple(w.cut(n, t, [0] * given.ndim, out.shape) for n, t in zip(names, types, strict=True))
 
 
 def _sort(w, given, x, axis: int, descending: bool) -> tuple[str, str]:
-    at = w.emit(f"stablehlo.iota dim = {axis} : {tensor(dtypes.int64, given.shape)}")
+    at = w.iota(given.shape, axis)
     one, index = tensor(given.dtype), tensor(dtypes.int64)
     a, b, i, j = (w.fresh() for _ in range(4))
     lines, w.lines, constants, w._constants = w.lines, [], w._constants, {}

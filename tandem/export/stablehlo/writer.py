@@ -10,15 +10,15 @@ sizes as attributes refuse free ones.
 
 from __future__ import annotations
 
-import math
 import struct
 
 from tandem import dtypes
-from tandem.codegen.expr import ScalarBuilder, topological
+from tandem.codegen.expr import topological
 from tandem.errors import UnsupportedError
-from tandem.export.composition import KIND, composition
+from tandem.export.composition import composition, made_of
+from tandem.export.scalars import FileScalars, native_functions
 from tandem.graph.ir import Graph, Node, Type, Value
-from tandem.graph.symbolic import Sym
+from tandem.graph.symbolic import FreeSizeError, Sym, known_nonnegative
 from tandem.ops.define import Elementwise
 
 _NAMES = {
@@ -143,8 +143,15 @@ class Writer:
         if kind == "sym":
             name, type_, axis = self.sources[rest[0]]
             return self.emit(f"stablehlo.get_dimension_size {name}, dim = {axis} : ({type_}) -> tensor<i32>")
+        a, b = (self.size(v) for v in rest)
+        if kind in ("floordiv", "mod") and not known_nonnegative(rest[0]):  # divide and remainder round to zero
+            modulo = self._whole("remainder", self._whole("add", self._whole("remainder", a, b), b), b)
+            return modulo if kind == "mod" else self._whole("divide", self._whole("subtract", a, modulo), b)
         name = {"floordiv": "divide", "mod": "remainder", "min": "minimum", "max": "maximum"}[kind]
-        return self.op(name, [self.size(v) for v in rest], dtypes.int32, ())
+        return self._whole(name, a, b)
+
+    def _whole(self, name: str, a: str, b: str) -> str:
+        return self.op(name, [a, b], dtypes.int32, ())
 
     def shape(self, dims) -> str:
         """Sizes as an int32 with one axis."""
@@ -179,6 +186,10 @@ class Writer:
     def convert(self, x: str, source, dtype, shape) -> str:
         if source is dtype:
             return x
+        narrow = source.is_floating and dtype.kind in ("int", "uint") and (dtype.itemsize < 4 or dtype is dtypes.uint32)
+        if narrow:  # what does not fit wraps around here, and would become the type's nearest number there
+            wide = dtypes.int64 if dtype is dtypes.uint32 else dtypes.int32
+            return self.convert(self.convert(x, source, wide, shape), wide, dtype, shape)
         return self.emit(f"stablehlo.convert {x} : ({tensor(source, shape)}) -> {tensor(dtype, shape)}")
 
     def compare(self, how: str, a: str, b: str, dtype, shape) -> str:
@@ -191,27 +202,70 @@ class Writer:
             f"stablehlo.select {condition}, {a}, {b} : {tensor(dtypes.bool_, shape)}, {tensor(dtype, shape)}"
         )
 
+    def iota(self, shape, axis: int, dtype=dtypes.int64) -> str:
+        if is_dynamic(shape):
+            types = f"(tensor<{len(shape)}xi32>) -> {tensor(dtype, shape)}"
+            return self.emit(f"stablehlo.dynamic_iota {self.shape(shape)}, dim = {axis} : {types}")
+        return self.emit(f"stablehlo.iota dim = {axis} : {tensor(dtype, shape)}")
+
+    def reverse(self, x: str, type: Type, axes: list[int]) -> str:
+        return self.emit(f"stablehlo.reverse {x}, dims = {axes} : {type_of(type)}") if axes else x
+
+    def cut(self, x: str, type: Type, starts, sizes, steps=None) -> str:
+        """A slice forward: so many elements along each axis."""
+        steps = steps or [1] * len(sizes)
+        ends = [
+            a if isinstance(n, int) and n == 0 else a + (n - 1) * s + 1
+            for a, n, s in zip(starts, sizes, steps, strict=True)
+        ]
+        out = tensor(type.dtype, sizes)
+        if is_dynamic((*type.shape, *starts, *ends, *steps)):
+            bounds = ", ".join(self.shape(dims) for dims in (starts, ends, steps))
+            types = ", ".join([type_of(type), *[f"tensor<{len(sizes)}xi32>"] * 3])
+            return self.emit(f"stablehlo.real_dynamic_slice {x}, {bounds} : ({types}) -> {out}")
+        parts = ", ".join(f"{a}:{b}:{s}" for a, b, s in zip(starts, ends, steps, strict=True))
+        return self.emit(f"stablehlo.slice {x} [{parts}] : ({type_of(type)}) -> {out}")
+
+    def reduce(self, x: str, type: Type, name: str, begin, axes, shape) -> str:
+        """A reduction by an operator of two elements, without the axes."""
+        start = self.scalar(begin, type.dtype)
+        types = f"({type_of(type)}, {tensor(type.dtype)}) -> {tensor(type.dtype, shape)}"
+        return self.emit(
+            f"stablehlo.reduce({x} init: {start}) applies stablehlo.{name} across dimensions = {list(axes)} : {types}"
+        )
+
     # -- graphs
 
     def write(self, graph: Graph) -> list[str]:
         for node in graph.nodes:
             if node.op.is_input:
                 continue
-            operands = [self.names[v] for v in node.inputs]
-            writer = WRITERS.get(node.op.name)
-            if node.op.name in STATIC and any(is_dynamic(v.shape) for v in (*node.inputs, *node.outputs)):
-                self.refuse(node, f"it needs to know its sizes, and one of {[v.type for v in node.inputs]} is free: it")
-            if writer is not None:
-                result = writer(self, node, *operands)
-                results = result if isinstance(result, tuple) else (result,)
-            elif isinstance(node.op, Elementwise):
-                results = (expression(self, node, operands),)
-            elif node.op.made_of(KIND, node.inputs) is not None:
-                results = self.inline(composition(node, graph.symbols), operands)
-            else:
-                self.refuse(node, "it")
+            try:
+                with graph.symbols.closed():
+                    results = self._results(graph, node, [self.names[v] for v in node.inputs])
+            except FreeSizeError:
+                self._refuse_free(node)
             self.names.update(zip(node.outputs, results, strict=True))
         return [self.names[v] for v in graph.outputs]
+
+    def _results(self, graph: Graph, node: Node, operands: list[str]):
+        """Names of what a node gives."""
+        if node.op.checks:  # there are no errors while a program runs
+            return operands
+        writer = WRITERS.get(node.op.name)
+        if node.op.name in STATIC and any(is_dynamic(v.shape) for v in (*node.inputs, *node.outputs)):
+            self._refuse_free(node)
+        if writer is not None:
+            result = writer(self, node, *operands)
+            return result if isinstance(result, tuple) else (result,)
+        if isinstance(node.op, Elementwise):
+            return (expression(self, node, operands),)
+        if made_of(node) is None:
+            self.refuse(node, "it")
+        return self.inline(composition(node, graph.symbols), operands)
+
+    def _refuse_free(self, node: Node):
+        self.refuse(node, f"it needs to know its sizes, and one of {[v.type for v in node.inputs]} is free: it")
 
     def inline(self, graph: Graph, operands) -> tuple[str, ...]:
         """The nodes of a graph here, on these operands."""
@@ -270,43 +324,13 @@ _BINARY = {
 }  # fmt: skip
 
 
-class _Native(ScalarBuilder):
-    """Functions that StableHLO has stay calls of it. Ours add and take away large numbers to round, which compilers that simplify
-    (x + c) - c undo."""
-
-    def native(self, name: str, *args):
-        args = [self.widen(a) for a in args]
-        return self.make("native", tuple(args), args[0].dtype, name)
-
-    def sinh(self, x):
-        e = self.expm1(x)
-        return (e + e / (e + 1)) * 0.5
-
-    def cosh(self, x):
-        e = self.exp(x)
-        return (e + 1 / e) * 0.5
-
-    def softplus(self, x):
-        x = self.widen(x)
-        return self.max(x, 0) + self.log1p(self.exp(-self.abs(x)))
-
-    def logaddexp(self, x, y):
-        x, y = self.widen(x), self.widen(y)
-        larger = self.max(x, y)
-        return self.where(x == y, x + math.log(2), larger + self.log1p(self.exp(-self.abs(x - y))))
-
-    def bessel_i0(self, x):
-        return self.exp(self.abs(x)) * self.bessel_i0e(x)
-
-    def bessel_i1(self, x):
-        return self.exp(self.abs(x)) * self.bessel_i1e(x)
-
-
-for _name, _op in {
-    "exp": "exponential", "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "sin": "sine",
-    "cos": "cosine", "tan": "tan", "tanh": "tanh", "sigmoid": "logistic", "atan2": "atan2", "pow": "power", "rsqrt": "rsqrt",
-}.items():  # fmt: skip
-    setattr(_Native, _name, lambda self, *args, op=_op: self.native(op, *args))
+@native_functions
+class _Native(FileScalars):
+    NATIVE = {
+        "exp": "exponential", "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "sin": "sine",
+        "cos": "cosine", "tan": "tan", "tanh": "tanh", "sigmoid": "logistic", "atan2": "atan2", "pow": "power", "rsqrt": "rsqrt",
+        "cbrt": "cbrt",
+    }  # fmt: skip
 
 
 def expression(w: Writer, node: Node, operands: list[str]) -> str:

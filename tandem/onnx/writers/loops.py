@@ -14,9 +14,10 @@ def cond(w, node, which, *operands):
     if len(branches) != 2:
         return _choose(w, node, which, operands, 0)
     # branch 1 is the one for True
-    truth = which if node.inputs[0].dtype is dtypes.bool_ else w.emit("Cast", [which], to=9)
+    truth = which if node.inputs[0].dtype is dtypes.bool_ else w.cast(which, dtypes.bool_)
     bodies = [w.branch(branch, operands) for branch in branches]
-    return w.emit("If", [truth], len(node.outputs), then_branch=bodies[1], else_branch=bodies[0], as_tuple=True)
+    results = [v.dtype for v in node.outputs]
+    return w.emit("If", [truth], len(results), True, results, then_branch=bodies[1], else_branch=bodies[0])
 
 
 def _choose(w, node, which, operands, first: int):
@@ -27,7 +28,8 @@ def _choose(w, node, which, operands, first: int):
     same = w.emit("Equal", [which, w.scalar(first, node.inputs[0].dtype)])
     then = w.branch(branches[first], operands)
     rest = w.subgraph(lambda inner: _choose(inner, node, which, operands, first + 1))
-    return w.emit("If", [same], len(node.outputs), then_branch=then, else_branch=rest, as_tuple=True)
+    results = [v.dtype for v in node.outputs]
+    return w.emit("If", [same], len(results), True, results, then_branch=then, else_branch=rest)
 
 
 @writes("while")
@@ -44,7 +46,8 @@ def while_(w, node, *operands):
 
     types = [v.type for v in node.outputs]
     graph = w.loop_body(body, types[:carried], extra=1)
-    return w.emit("Loop", [count, first, *state, w.scalar(0, dtypes.int64)], carried + 1, body=graph, as_tuple=True)
+    results = [*(t.dtype for t in types[:carried]), dtypes.int64]
+    return w.emit("Loop", [count, first, *state, w.scalar(0, dtypes.int64)], carried + 1, True, results, body=graph)
 
 
 @writes("scan")
@@ -63,7 +66,8 @@ def scan(w, node, *operands):
 
     types = [v.type for v in node.op.body.outputs]
     graph = w.loop_body(body, types[:c], stacked=types[c:])
-    results = w.emit("Loop", [length, w.scalar(True, dtypes.bool_), *state], len(types), body=graph, as_tuple=True)
+    given = [length, w.scalar(True, dtypes.bool_), *state]
+    results = w.emit("Loop", given, len(types), True, [t.dtype for t in types], body=graph)
     if not op.reverse:
         return results
     flip = [w.constant(np.array([v], np.int64)) for v in (-1, -(2**31), 0, -1)]

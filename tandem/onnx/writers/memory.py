@@ -6,7 +6,6 @@ import numpy as np
 
 from tandem import dtypes
 from tandem.graph.symbolic import Sym
-from tandem.onnx.types import code_of
 from tandem.onnx.writers.registry import writes
 
 
@@ -99,7 +98,7 @@ def constant(w, node):
 @writes("size")
 def size(w, node):
     value = w.size(node.op.value)
-    return value if node.op.dtype is dtypes.int64 else w.emit("Cast", [value], to=code_of(node.op.dtype))
+    return w.cast(value, node.op.dtype)
 
 
 @writes("iota")
@@ -110,7 +109,7 @@ def iota(w, node):
         line = w.constant(np.arange(count, dtype=np.int64))
     else:
         line = w.emit("Range", [w.scalar(0, dtypes.int64), w.size(count), w.scalar(1, dtypes.int64)])
-    line = line if op.dtype is dtypes.int64 else w.emit("Cast", [line], to=code_of(op.dtype))
+    line = w.cast(line, op.dtype)
     if len(op.shape) == 1:
         return line
     line = w.emit("Reshape", [line, w.constant(np.array([-1 if a == op.axis else 1 for a in range(len(op.shape))]))])
@@ -153,12 +152,6 @@ def scatter(w, node, base, updates, *indices):
     return w.emit("ScatterND", [base, _positions(w, indices), updates], reduction=mode)
 
 
-@writes("check_index")
-def check_index(w, node, index, *rest):
-    """Runtimes check on their own."""
-    return tuple(index for _ in node.outputs)
-
-
 @writes("concat")
 def concat(w, node, *xs):
     return w.emit("Concat", xs, axis=node.op.axis)
@@ -175,8 +168,19 @@ def roll(w, node, x):
     for axis, shift in zip(node.op.axes, node.op.shifts, strict=True):
         n = node.inputs[0].shape[axis]
         if isinstance(n, Sym) or isinstance(shift, Sym):
-            w.refuse(node, "an axis whose size is not known")
+            x = _rolled(w, x, axis, w.size(n), w.size(shift))
+            continue
         cut = w.constant(np.array([n - shift % max(n, 1), shift % max(n, 1)], np.int64))
         first, last = w.emit("Split", [x, cut], 2, axis=axis)
         x = w.emit("Concat", [last, first], axis=axis)
     return x
+
+
+def _rolled(w, x: str, axis: int, n: str, shift: str) -> str:
+    """x rolled by a shift along an axis that may have any size, none too."""
+    one = w.shape([1])
+    rest = w.emit("Mod", [shift, w.emit("Max", [n, w.scalar(1, dtypes.int64)])])
+    cut, end = (w.emit("Reshape", [v, one]) for v in (w.emit("Sub", [n, rest]), n))
+    axes = w.shape([axis])
+    first, last = w.emit("Slice", [x, w.shape([0]), cut, axes]), w.emit("Slice", [x, cut, end, axes])
+    return w.emit("Concat", [last, first], axis=axis)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from tandem import dtypes
+from tandem.export.fourier import power_of_two
 from tandem.graph.symbolic import Sym
 from tandem.onnx.writers.registry import writes
 
@@ -19,6 +20,9 @@ def matmul(w, node, a, b, bias=None):
 
 @writes("linear")
 def linear(w, node, x, weight, bias=None):
+    if not node.outputs[0].dtype.is_floating:  # onnxruntime has no Gemm of integers
+        product = w.emit("MatMul", [x, w.emit("Transpose", [weight], perm=[1, 0])])
+        return product if bias is None else w.emit("Add", [product, bias])
     return w.emit("Gemm", [x, weight] if bias is None else [x, weight, bias], transB=1)
 
 
@@ -150,6 +154,26 @@ def _line(w, count, shape):
         line = w.emit("Range", [w.scalar(0, dtypes.int64), w.size(count), w.scalar(1, dtypes.int64)])
         return w.emit("Reshape", [line, w.constant(np.array(shape, np.int64))])
     return w.constant(np.arange(count, dtype=np.int64).reshape(shape))
+
+
+@writes("fourier_parts")
+def fourier(w, node, re, im):
+    """DFT where the size is a power of two: for others onnxruntime's has angles that are off by more the larger they are."""
+    n = node.inputs[0].shape[-1]
+    if not power_of_two(n):
+        return w.compose(node, [re, im])
+    last = w.constant(np.array([-1], np.int64))
+    pairs = w.emit("Concat", [w.emit("Unsqueeze", [p, last]) for p in (re, im)], axis=-1)
+    ndim = node.inputs[0].ndim
+    if ndim == 1:  # DFT wants a batch
+        pairs = w.emit("Unsqueeze", [pairs, w.constant(np.array([0], np.int64))])
+    axis = w.scalar(max(ndim, 2) - 1, dtypes.int64)
+    made = w.emit("DFT", [pairs, "", axis], inverse=int(not node.op.forward))
+    if ndim == 1:
+        made = w.emit("Squeeze", [made, w.constant(np.array([0], np.int64))])
+    if not node.op.forward:  # which is divided by n
+        made = w.emit("Mul", [made, w.scalar(n, node.inputs[0].dtype)])
+    return tuple(w.emit("Gather", [made, w.scalar(k, dtypes.int64)], axis=-1) for k in range(2))
 
 
 @writes("det")

@@ -12,7 +12,7 @@ import tandem as td
 from tandem import nn
 from tandem.errors import UnsupportedError, ValueRangeError
 from tests.export.c99.programs import Small
-from tests.export.c_programs import COMPILER, check
+from tests.export.c_programs import COMPILER, check, compile_program, results_of
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
 
@@ -55,6 +55,25 @@ def test_what_has_no_c_form_is_named_with_its_line():
 
 
 F = td.nn.functional
+
+
+@needs_compiler
+def test_integers_made_of_counters_are_as_wide_as_they_should_be(tmp_path):
+    """Counters are ints in C; what is computed from them may not fit into one, or be shifted by more bits than one has."""
+
+    def fn(x):
+        at = td.arange(4)
+        return x + at * 7_000_000_000, at**3 * 2_000_000_000, (at - 5) >> 40, x.float()[at - 2]
+
+    check(fn, (td.tensor([1, 2, 3, 4]),), tmp_path)
+
+
+@needs_compiler
+def test_integers_divided_by_tensors_and_by_zero(tmp_path):
+    a, b = td.tensor([-7, 0, 5]), td.tensor([3, -2, 7])
+    made = check(lambda a, b: (a // b, a % b), (a, b), tmp_path)
+    with pytest.raises(AssertionError):
+        results_of(made.folder / "program", (a, b * 0), (a, a))
 
 
 SWEEP = {
@@ -110,3 +129,18 @@ def test_lenet_is_small(tmp_path):
     subprocess.run([COMPILER, "-std=c99", "-O3", "-c", "model.c"], cwd=tmp_path, check=True)
     text = int(subprocess.run(["size", "model.o"], cwd=tmp_path, capture_output=True, text=True).stdout.split()[6])
     assert text < 64 << 10 and made.arena_bytes < 100 << 10
+
+
+@needs_compiler
+def test_numbers_may_be_results(tmp_path):
+    made = td.export.c(lambda x: (x * 2, 3), td.ones(2), tmp_path)
+    assert [2.0, 2.0] == results_of(compile_program(made), (td.ones(2),), (td.ones(2), td.tensor(3)))[0].tolist()
+
+
+@needs_compiler
+def test_complex_numbers_and_fourier_transforms_inside(tmp_path):
+    def fn(x):
+        spectrum = td.fft.rfft(x) * td.tensor([1 + 2j, 0.5j, -1.0, 1j], dtype=td.complex64)
+        return td.fft.irfft(spectrum, n=7), abs(td.fft.fft2(x)), td.exp(spectrum).imag
+
+    check(fn, td.randn(3, 7), tmp_path, others=(td.randn(3, 7),), rtol=2e-4, atol=1e-5)

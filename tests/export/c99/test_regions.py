@@ -23,3 +23,12 @@ def test_a_loop_and_a_branch_are_a_loop_and_a_branch(tmp_path):
     x = td.randn(5, 3)
     check(fn, (x, td.tensor(3)), tmp_path, others=(x * 2, td.tensor(-1)), input_names=["rows", "int"])
     assert "const int64_t* int_" in (tmp_path / "model.h").read_text()
+
+
+@needs_compiler
+def test_a_loop_of_single_elements_inside_a_loop(tmp_path):
+    def step(total, row):
+        limit = td.while_loop(lambda a: a < 3.0, lambda a: a + 1.0, td.tensor(0.0))
+        return td.cond(row.sum() > 0, lambda: total + row, lambda: total - row), limit
+
+    check(lambda x: td.scan(step, td.zeros(3), x), (td.randn(5, 3),), tmp_path)

@@ -1,6 +1,7 @@
 """Functions as StableHLO: the text, and its values as XLA computes them where jaxlib is installed."""
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -74,11 +75,17 @@ CASES = {
         lambda x: (td.argmax(x, 1), td.amin(x, 0), td.prod(x), (x > 0).any(1), td.logsumexp(x, 1), td.var(x)), (4, 6),
     ),
     "order": (lambda x: (td.sort(x, axis=1), td.argsort(x, axis=1, descending=True), td.topk(x, 2), td.cumsum(x, 1)), (4, 6)),
+    "tails": (lambda x: (td.erfc(x * 3), td.sinh(x * 20), td.cosh(x * 20), td.i0(x * 9), td.erf(x.double())), (4, 5)),
     "functions": (
         lambda x: (td.lgamma(x.abs() + 0.5), td.erf(x), td.asin(x.tanh()), td.sinh(x), td.i0(x), F.softplus(x), td.tan(x)), (4, 5),
     ),
     "division": (lambda x: (x // 0.3, x % 0.3, td.fmod(x, 0.3), td.trunc(x), td.copysign(x, -x), x.abs() ** 1.3), (4, 5)),
+    "whole numbers": (lambda x: (td.floor(x.long()), td.round(x.int()), td.abs(x > 0), td.abs((x * 9).long())), (4, 5)),
     "integers": (lambda x: ((x * 10).long() // 3, (x * 10).long() % -3, (x * 10).int() >> 1), (4, 5)),
+    "narrow numbers": (
+        lambda x: [(x * 90).to(t) for t in (td.uint8, td.int8, td.int16, td.uint16, td.uint32, td.int32)], (4, 5),
+    ),
+    "divisors": (lambda x: ((x * 10).long() // (x.abs().long() + 3), (x * 10).int() % (x.abs().int() + 3)), (4, 5)),
     "scatter": (lambda x: td.index_add(td.zeros(3, 4), 0, td.tensor([0, 2, 0]), x), (3, 4)),
     "lstm": (lambda x: LSTM(x)[0], (2, 3, 4)),
     "gradient": (lambda x: td.grad(lambda y: (CONV(y).tanh() ** 2).sum())(x), (2, 2, 9, 9)),
@@ -124,7 +131,7 @@ def test_the_text_of_a_free_size():
 
 
 def test_what_needs_to_know_its_sizes_says_so():
-    with pytest.raises(td.UnsupportedError, match="stablehlo cumulative: it needs to know its sizes"):
+    with pytest.raises(td.UnsupportedError, match="stablehlo cumulative: it needs to know the size of its axis"):
         td.export.stablehlo(lambda x: x.cumsum(0), td.ones(4, 3), dynamic=True)
 
 
@@ -137,7 +144,8 @@ def with_sizes(made, arrays: list) -> str:
     results = text[text.index(") -> (") + 6 : text.index(") {")]
     types = [part.split(": ")[1] for part in head.split(", %")]
     fixed = [
-        f"tensor<{''.join(f'{n}x' for n in a.shape)}{t.rsplit('x', 1)[-1]}" for a, t in zip(arrays, types, strict=True)
+        f"tensor<{''.join(f'{n}x' for n in a.shape)}{re.split('[x<]', t)[-1]}"
+        for a, t in zip(arrays, types, strict=True)
     ]
     lines = [f"  func.func public @main({', '.join(f'%a{i}: {t}' for i, t in enumerate(fixed))}) -> ({results}) {{"]
     for i, (a, t) in enumerate(zip(fixed, types, strict=True)):
@@ -162,6 +170,13 @@ FREE = [
     (lambda x, y: td.concat([x, y * 2], 0)[1:], [(4, 3), (2, 3)], {"x0": (0,), "x1": (0,)}),
     (lambda x: x.reshape(-1, 2).sum(1) + td.arange(x.shape[0] * 2), [(4, 4)], True),
     (td.nn.LayerNorm(6), [(3, 5, 6)], {"x": (0, 1)}),
+    (lambda x: LSTM(x)[0], [(3, 6, 4)], True),
+    (lambda x: td.scan(lambda c, r: (c * 0.5 + r, c.sum()), td.zeros(4), x, reverse=True)[1], [(3, 4)], True),
+    (lambda x: td.roll(x, 1, 1).flip(0)[:, 1:3] + F.pad(x, (0, 1))[:, 3:] * x.argmax(0)[1], [(3, 4)], True),
+    (lambda x: td.topk(x, 2, 1)[0] + x[td.argsort(x[:, 0])][:, ::2] / len(x) ** 0.5, [(3, 4)], True),
+    (lambda x: F.interpolate(x, size=(5, 3), mode="bilinear"), [(3, 2, 4, 4)], True),
+    (lambda x, g: F.grid_sample(x, g.tanh(), align_corners=False), [(3, 2, 4, 4), (3, 2, 5, 2)], True),
+    (lambda x: x[: (1 - len(x)) // 3 + len(x)].sum() + td.einsum("nii->ni", x).sum(), [(4, 3, 3)], True),
 ]
 
 
