@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem as td
 from tandem.errors import ValueRangeError
-from tandem.generation.decoder import Decoder
+from tandem.generation.decoder import Decoder, as_stops
 
 
 def beam_search(model, prompts: list, count: int, beams: int, stop=None) -> list[list[int]]:
@@ -12,7 +12,7 @@ def beam_search(model, prompts: list, count: int, beams: int, stop=None) -> list
 
     A sequence that ends with a token of `stop` is set aside; its beam goes to the next one.
     """
-    stops = frozenset(() if stop is None else (stop,) if isinstance(stop, int) else stop)
+    stops = as_stops(stop)
     longest = max(map(len, prompts))
     if longest + count > model.context:
         raise ValueRangeError(
@@ -33,7 +33,7 @@ def beam_search(model, prompts: list, count: int, beams: int, stop=None) -> list
         rows = [i * beams + origin for i, s in enumerate(searches) for origin in s.origins]
         decoder.cache.reorder(td.tensor(rows, device=decoder.device))
         decoder.lengths = [decoder.lengths[r] for r in rows]
-        scores = decoder.extend(td.tensor([[t[-1]] for s in searches for t in s.sequences]))
+        scores = decoder.extend(td.tensor([[t[-1]] for s in searches for t in s.sequences], device=decoder.device))
     return [s.best() for s in searches]
 
 

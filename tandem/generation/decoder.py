@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
+import numbers
 
 import tandem as td
-from tandem.errors import ShapeError, ValueRangeError
-from tandem.generation.cache import Cache, StaticCache
-
-# Programs of one model: prompts and single tokens, alone and in batches, every kind of cache, sizes that happen to be equal.
-LIMIT = 64
-_steps: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # model -> its compiled step, for all caches
-
-
-def step_of(model):
-    """The compiled step of a model: (cache, tokens (n, t), positions (n, t), seen, which) -> scores.
-
-    which: of each row, the token whose scores are wanted (n); None: all of them, (n, t, vocabulary).
-    """
-    found = _steps.get(model)
-    if found is None:
-        reference = weakref.ref(model)
-
-        def step(cache, tokens, positions, seen, which):
-            cache.begin(positions, seen)
-            hidden = reference().hidden(tokens, cache)
-            if which is not None:
-                hidden = (
-                    hidden[:, -1]
-                    if isinstance(which, int)
-                    else td.take_along_dim(hidden, which[:, None, None], 1)[:, 0]
-                )
-            return reference().scores(hidden)
-
-        found = _steps[model] = td.compile(step, recompile_limit=LIMIT)
-    return found
+from tandem.errors import DTypeError, ShapeError, ValueRangeError
+from tandem.generation.cache import Cache, StaticCache, window
+from tandem.generation.sampling import Sampling
+from tandem.generation.step import Step, step_of
+from tandem.ops.prepare import show_shape
 
 
 class Decoder:
@@ -42,47 +17,101 @@ class Decoder:
 
     def __init__(self, model, cache: Cache):
         self.model, self.cache = model, cache
-        self.step = step_of(model)
+        self.step: Step = step_of(model)
         self.device = next(iter(model.parameters())).device  # tokens and positions are made there
         self.lengths: list[int] = []
+        self._positions = None  # of the next token of each row, where the device knows them already
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a step is begun before the host has read the tokens of the last."""
+        return self.device.type != "cpu"
 
     @classmethod
     def static(cls, model, batch: int, length: int) -> Decoder:
         layers, heads, width = model.cache_sizes
-        length += 1  # a step never sees all slots, which would be a program of its own
+        length = window(length) + 1  # a step never sees all slots, which would be a program of its own
         parameter = next(iter(model.parameters()))
         return cls(model, StaticCache(layers, batch, heads, length, width, parameter.dtype, parameter.device))
 
     def prefill(self, prompts: list[list[int]]):
         """Takes in prompts of any lengths, from position 0; scores (n, vocabulary) of what follows each."""
-        self.lengths = [len(p) for p in prompts]
+        self.lengths, self._positions = [len(p) for p in prompts], None
         longest = max(self.lengths)
         tokens = td.tensor([list(p) + [0] * (longest - len(p)) for p in prompts], device=self.device)
         positions = td.arange(longest, device=self.device).expand(len(prompts), longest)
         even = min(self.lengths) == longest
         which = -1 if even else td.tensor(self.lengths, device=self.device) - 1
-        return self.step(self.cache, tokens, positions, longest, which)
+        return self.step.scores(self.cache, tokens, positions, longest, which)
 
     def extend(self, tokens, everything: bool = False):
         """Takes in t more tokens of every row, (n, t); scores (n, vocabulary) of what follows, or (n, t, vocabulary) of all."""
-        count = tokens.shape[1]
-        positions = td.tensor([[n + i for i in range(count)] for n in self.lengths], device=self.device)
+        positions = self._take(tokens.shape[1])
+        seen = window(max(self.lengths))
+        return self.step.scores(self.cache, tokens.to(self.device), positions, seen, None if everything else -1)
+
+    def advance(self, tokens, sampling: Sampling, generator=None):
+        """Takes in one more token of every row, (n, 1); gives the next ones, chosen on the device, (n, 1)."""
+        positions = self._take(1)
+        chosen, self._positions = self.step.choose(
+            self.cache, tokens, positions, window(max(self.lengths)), sampling, generator
+        )
+        return chosen
+
+    def _take(self, count: int):
+        """The positions of so many more tokens of every row."""
+        positions, self._positions = self._positions, None
+        if positions is None or count > 1:
+            positions = td.tensor([[n + i for i in range(count)] for n in self.lengths], device=self.device)
         self.lengths = [n + count for n in self.lengths]
-        return self.step(self.cache, tokens.to(self.device), positions, max(self.lengths), None if everything else -1)
+        return positions
 
     def rewind(self, lengths: list[int]):
         """Goes back to shorter sequences; later slots are not looked at."""
-        self.lengths = list(lengths)
+        self.lengths, self._positions = list(lengths), None
+
+
+class Reading:
+    """Tokens (n, 1) on their way to the host: what is begun after this does not keep them waiting."""
+
+    def __init__(self, tokens):
+        self._host, self._arrived = tokens, None
+        if tokens.device.type == "cuda":
+            self._host = tokens.cpu(non_blocking=True)
+            self._arrived = td.cuda.Event(device=tokens.device)
+            self._arrived.record(td.cuda.current_stream(tokens.device))
+
+    def tokens(self) -> list[int]:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._host[:, 0].tolist()
 
 
 def as_prompts(tokens) -> list[list[int]]:
     """(n, t) tensors and lists of lists or tensors of any lengths, as lists."""
-    prompts = [[int(t) for t in (row.tolist() if hasattr(row, "tolist") else row)] for row in tokens]
+    if hasattr(tokens, "ndim") and tokens.ndim != 2:
+        raise ShapeError("generate", f"tokens is {show_shape(tokens.shape)}; it must be (n, t), a row for each prompt",
+                         fix="a single prompt is tokens[None]")  # fmt: skip
+    prompts = [row.tolist() if hasattr(row, "tolist") else row for row in tokens]
+    for row in prompts:
+        if not isinstance(row, (list, tuple)) or not all(isinstance(t, numbers.Integral) for t in row):
+            raise DTypeError("generate", f"a prompt is {row!r:.60}; prompts are rows of whole numbers, the tokens",
+                             fix="encode text with a tokenizer first; a single prompt is [tokens]")  # fmt: skip
     if not prompts or not all(prompts):
         raise ShapeError("generate", "every prompt must have at least one token")
-    return prompts
+    return [[int(t) for t in row] for row in prompts]
 
 
-def check_count(count: int):
-    if count < 0:
-        raise ValueRangeError("generate", f"count is {count}; it must be 0 or more")
+def as_stops(stop) -> frozenset[int]:
+    """A token, several, or none, after which a sequence ends."""
+    given = () if stop is None else (stop,) if isinstance(stop, (int, str)) else tuple(stop)
+    if not all(isinstance(t, numbers.Integral) for t in given):
+        raise DTypeError("generate", f"stop is {stop!r:.60}; it must be a token or several, which are whole numbers")
+    return frozenset(int(t) for t in given)
+
+
+def check_count(count: int, name: str = "count", least: int = 0):
+    if not isinstance(count, numbers.Integral):
+        raise DTypeError("generate", f"{name} is {count!r}; it must be a whole number")
+    if count < least:
+        raise ValueRangeError("generate", f"{name} is {count}; it must be {least} or more")

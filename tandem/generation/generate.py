@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import tandem as td
 from tandem.errors import ValueRangeError
 from tandem.generation.beam import beam_search
-from tandem.generation.decoder import Decoder, as_prompts, check_count
+from tandem.generation.cache import window
+from tandem.generation.decoder import Decoder, Reading, as_prompts, as_stops, check_count
 from tandem.generation.paged import PagedCache
 from tandem.generation.sampling import Sampling
 from tandem.generation.speculative import speculate
@@ -31,21 +32,22 @@ def generate(model, tokens, count: int, *, temperature: float = 1.0, top_k: int 
     (1, 7)
     """
     check_count(count)
-    prompts = as_prompts(tokens)
+    check_count(beams, "beams", 1)
+    prompts, stops = as_prompts(tokens), as_stops(stop)
     sampling = Sampling(temperature, top_k, top_p)
     with td.no_grad():
         if beams > 1:
-            made = beam_search(model, prompts, count, beams, stop)
+            made = beam_search(model, prompts, count, beams, stops)
         elif draft is not None:
-            made = speculate(model, draft, prompts, count, sampling, _stops(stop), draft_count, generator)
+            made = speculate(model, draft, prompts, count, sampling, stops, draft_count, generator)
         else:
             made = [list(p) for p in prompts]
             ended = [False] * len(made)
-            for step in _steps(model, prompts, count, sampling, _stops(stop), cache, generator):
+            for step in _steps(model, prompts, count, sampling, stops, cache, generator):
                 for i, token in enumerate(step):
                     if not ended[i]:
                         made[i].append(token)
-                        ended[i] = token in _stops(stop)
+                        ended[i] = token in stops
     if not isinstance(tokens, td.Tensor):
         return made
     width = tokens.shape[1] + count
@@ -56,36 +58,38 @@ def stream(model, tokens, count: int, *, temperature: float = 1.0, top_k: int | 
            stop=None, cache: str = "static", generator=None) -> Iterator[list[int | None]]:  # fmt: skip
     """The tokens of `generate` as they are made: a list with one of each prompt, None where a sequence has ended."""
     check_count(count)
-    prompts, sampling, stops = as_prompts(tokens), Sampling(temperature, top_k, top_p), _stops(stop)
+    prompts, sampling, stops = as_prompts(tokens), Sampling(temperature, top_k, top_p), as_stops(stop)
     ended = [False] * len(prompts)
     for step in _steps(model, prompts, count, sampling, stops, cache, generator):
         yield [None if done else token for token, done in zip(step, ended, strict=True)]
         ended = [done or token in stops for token, done in zip(step, ended, strict=True)]
 
 
-def _stops(stop) -> frozenset[int]:
-    return frozenset(() if stop is None else (stop,) if isinstance(stop, int) else stop)
-
-
 def _steps(model, prompts: list, count: int, sampling: Sampling, stops, cache: str, generator):
     """Lists of tokens, one for each prompt, until all have ended."""
     history = [list(p) for p in prompts]
     ended = [False] * len(history)
-    decoder = scores = None
-    for _ in range(count):
+    decoder = chosen = None
+    for left in range(count, 0, -1):
         with td.no_grad():
-            if decoder is None or max(decoder.lengths) >= model.context:  # begins, or goes on from what fits
+            if chosen is None:  # begins, or goes on from what fits
                 decoder, scores = _begin(model, history, count, cache, first=decoder is None)
-            chosen = sampling.choose(scores, generator)
-            step = chosen[:, 0].tolist()
-            for row, token in zip(history, step, strict=True):
-                row.append(token)
-            yield step
-            ended = [done or token in stops for done, token in zip(ended, step, strict=True)]
-            if all(ended):
-                return
-            if max(decoder.lengths) < model.context:
-                scores = decoder.extend(chosen)
+                chosen = sampling.choose(scores, generator)
+            reading = Reading(chosen)
+            following, more = None, left > 1 and max(decoder.lengths) < model.context
+            if more and decoder.ahead:
+                following = decoder.advance(chosen, sampling, generator)
+            step = reading.tokens()
+        for row, token in zip(history, step, strict=True):
+            row.append(token)
+        yield step
+        ended = [done or token in stops for done, token in zip(ended, step, strict=True)]
+        if all(ended):
+            return
+        if more and following is None:
+            with td.no_grad():
+                following = decoder.advance(chosen, sampling, generator)
+        chosen = following
 
 
 def _begin(model, history: list, count: int, cache: str, first: bool):
@@ -112,15 +116,17 @@ class _Paged(Decoder):
         super().__init__(model, PagedCache(layers, heads, width, blocks, size, parameter.dtype, parameter.device))
         self.rows = list(range(batch))
 
-    def _grow(self, lengths: list[int]):
+    def _grow(self, lengths: list[int], seen: int):
         for row, length in zip(self.rows, lengths, strict=True):
             self.cache.pool.grow(row, length)
-        self.cache.select(self.rows, max(lengths))
+        self.cache.select(self.rows, seen)
 
     def prefill(self, prompts):
-        self._grow([len(p) for p in prompts])
+        lengths = [len(p) for p in prompts]
+        self._grow(lengths, max(lengths))
         return super().prefill(prompts)
 
-    def extend(self, tokens, everything: bool = False):
-        self._grow([n + tokens.shape[1] for n in self.lengths])
-        return super().extend(tokens, everything)
+    def _take(self, count: int):
+        lengths = [n + count for n in self.lengths]
+        self._grow(lengths, window(max(lengths)))
+        return super()._take(count)

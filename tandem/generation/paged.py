@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tandem as td
 from tandem.errors import ValueRangeError
-from tandem.generation.cache import Cache
+from tandem.generation.cache import Cache, CacheStep
 
 
 class BlockPool:
@@ -48,16 +48,41 @@ class BlockPool:
         return [(t + [0] * blocks)[:blocks] for t in found]
 
 
+class _PagedStep(CacheStep):
+    """state: keys, values, and the numbers of the blocks of each row."""
+
+    def __init__(self, state: tuple, positions, seen: int):
+        keys, _, self._table = state
+        self._size = keys[0].shape[1]
+        super().__init__(state, positions, self._table.shape[1] * self._size)
+        self._blocks = td.take_along_dim(self._table, positions // self._size, 1)
+        self._places = positions % self._size
+
+    def extend(self, layer: int, k, v):
+        found = []
+        for stores, new in zip(self.state[:2], (k, v), strict=True):
+            store = stores[layer]
+            store[self._blocks, self._places] = new.permute(0, 2, 1, 3)
+            rows = store[self._table].reshape(self._table.shape[0], self.seen, *store.shape[2:])
+            found.append(rows.permute(0, 2, 1, 3))
+        return found
+
+
 class PagedCache(Cache):
     """Keys and values of any sequences in one pool. `select` says which ones the rows of the next step are."""
 
+    Step = _PagedStep
+
     def __init__(self, layers: int, heads: int, width: int, blocks: int, size: int = 16, dtype=None, device=None):
-        super().__init__()
         self.pool = BlockPool(blocks, size)
         shape = (blocks, size, heads, width)
         self.keys = [td.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
         self.values = [td.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
-        self.table = None
+        self.table = self._selected = None
+
+    @property
+    def state(self) -> tuple:
+        return self.keys, self.values, self.table
 
     @property
     def length(self) -> int:
@@ -67,17 +92,7 @@ class PagedCache(Cache):
     def select(self, sequences: list, seen: int):
         """Rows are these sequences, of at most `seen` tokens with those to come; None is padding. Room must have been made."""
         count = max(-(-seen // self.pool.size), 2)  # one would be a program of its own
-        self.table = td.tensor(self.pool.table(sequences, count), device=self.keys[0].device)
-
-    def begin(self, positions, seen: int):
-        super().begin(positions, self.table.shape[1] * self.pool.size)
-        self._blocks = td.take_along_dim(self.table, positions // self.pool.size, 1)
-        self._places = positions % self.pool.size
-
-    def extend(self, layer: int, k, v):
-        found = []
-        for store, new in ((self.keys[layer], k), (self.values[layer], v)):
-            store[self._blocks, self._places] = new.permute(0, 2, 1, 3)
-            n, blocks = self.table.shape
-            found.append(store[self.table].reshape(n, blocks * self.pool.size, *store.shape[2:]).permute(0, 2, 1, 3))
-        return found
+        numbers = self.pool.table(sequences, count)
+        if numbers != self._selected:
+            self._selected = numbers
+            self.table = td.tensor(numbers, device=self.keys[0].device)

@@ -11,7 +11,7 @@ from tandem import __version__
 from tandem.errors import TandemError
 from tandem.serve import inference
 from tandem.serve.completions import Completion
-from tandem.serve.errors import RequestError, invalid
+from tandem.serve.errors import RequestError, described, invalid
 from tandem.serve.metrics import SECONDS
 from tandem.serve.status import page
 from tandem.serve.store import ModelStore
@@ -84,7 +84,7 @@ class App:
         except RequestError as error:
             await answer.error(error.status, str(error))
         except TandemError as error:
-            await answer.error(400, str(error))
+            await answer.error(400, described(error))
         except TimeoutError:
             await answer.error(504, f"there was no answer within {self.limits.timeout} s")
         except Exception:
@@ -177,28 +177,25 @@ class App:
             raise invalid(f"{model.name} is no language model: POST to /v2/models/{model.name}/infer")
         completion = Completion(model, request, self.limits, chat)
         async with asyncio.timeout(self.limits.timeout):
-            if not completion.stream:
-                await answer.json(await completion.whole())
+            if completion.stream:
+                await unless_gone(receive, _send_events(completion, answer))
             else:
-                events = completion.events()
-                async for event in events:
-                    if not await answer.chunk(event):
-                        await events.aclose()
-                        break
-                await answer.end()
+                await answer.json(await unless_gone(receive, completion.whole()))
         self.metrics.count("tandem_tokens_total", "Tokens made.", len(completion.tokens), model=model.name)
 
     async def _swap(self, name: str, verb: str, request: dict, answer: _Answer):
-        parameters = request.get("parameters") or {}
+        parameters = inference.check_parameters(request)
         version = parameters.get("version")
+        if not isinstance(version, str | None):
+            raise invalid('"version" must be a text')
         if verb == "unload":
             if self.store.repository is None:
                 raise RequestError(403, "this server changes no models by request; start it with --repository FOLDER")
             await self.store.unload(name, version)
         else:
             file = parameters.get("file", name)
-            if not isinstance(file, str) or not isinstance(version, str | None):
-                raise invalid('"file" and "version" must be texts')
+            if not isinstance(file, str) or "\0" in file:
+                raise invalid('"file" must be a name')
             await self.store.swap(name, file, version or "1")
         await answer.json({})
 
@@ -216,6 +213,34 @@ class App:
 
     def _blocks(self) -> dict:
         return {(("model", m.name),): m.engine.cache.pool.free for m in self._models() if m.kind == "text"}
+
+
+async def _send_events(completion: Completion, answer: _Answer):
+    events = completion.events()
+    async for event in events:
+        if not await answer.chunk(event):
+            await events.aclose()
+            break
+    await answer.end()
+
+
+async def unless_gone(receive, work):
+    """What a coroutine gives, which is cancelled when the client goes: nobody tells who only sends."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise RequestError(499, "the client has gone")
+        return task.result()
+    finally:
+        for t in (task, gone):
+            t.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _disconnect(receive):
+    if (await receive())["type"] != "http.disconnect":
+        await asyncio.Event().wait()  # nothing else comes after the body
 
 
 class _Answer:

@@ -2,8 +2,10 @@
 
 Note [Batches]
 A batch leaves when it has `most` rows, or when its oldest request has waited `budget` seconds; while the model runs, the next
-one gathers. Requests go together if their arrays have the same types and sizes but for the first axis. The queue is bounded in
-rows: what does not fit is refused at once. A request whose client has gone, or whose time is over, is left out.
+one gathers. Requests go together if their arrays have the same types and sizes but for the first axis; rows must be
+independent (rows.py). The queue is bounded in rows: what does not fit is refused at once. A request whose client has gone, or
+whose time is over, is left out. A batch that fails is run again in halves, so that only the requests whose values are at fault
+get the error.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ class Batcher:
         rows = max((len(a) for a in arrays.values() if a.ndim), default=1)
         if self._closing:
             raise RequestError(503, "the model is being replaced or the server stops")
+        if rows > self.limit:  # trying again would not help
+            raise RequestError(413, f"the request has {rows} rows; at most {self.limit} are taken")
         if self.rows + rows > self.limit:
             raise overloaded(f"{self.rows} rows are waiting, and there is room for {self.limit}")
         if self._task is None:
@@ -128,9 +132,12 @@ class Batcher:
         try:
             made = await loop.run_in_executor(self._thread, self._run, joined)
         except Exception as error:
-            for item in batch:
-                if not item.future.done():
-                    item.future.set_exception(error)
+            if len(batch) > 1:  # what is wrong with one request must not fail the others
+                half = len(batch) // 2
+                await self._call(batch[:half])
+                await self._call(batch[half:])
+            elif not batch[0].future.done():
+                batch[0].future.set_exception(error)
             return
         start = 0
         for item in batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 
 from tandem.serve.app import App
@@ -13,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser):
     parser.add_argument("models", nargs="*", metavar="[NAME[@VERSION]=]PATH",
                         help="files of td.export.save, GGUF files, folders with config.json and safetensors")  # fmt: skip
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--port", type=int, default=8000, help="0: one that is free, which is printed")
     parser.add_argument("--repository", help="a folder from which models may be loaded by request")
     parser.add_argument("--batch", type=int, default=32, help="most rows of a batch")
     parser.add_argument(
@@ -48,7 +49,13 @@ def run(options) -> int:
         raise ImportError("uvicorn is not installed\n  fix: pip install 'tandem-dl[serve]'") from None
     if not options.models and not options.repository:
         raise ValueError("there is nothing to serve\n  fix: name a model, or --repository FOLDER")
-    uvicorn.run(
-        App(store_of(options)), host=options.host, port=options.port, log_level="warning", timeout_graceful_shutdown=30
+    app = App(store_of(options))
+    config = uvicorn.Config(
+        app, host=options.host, port=options.port, log_level="warning", timeout_graceful_shutdown=30
     )
+    listening = config.bind_socket()
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    print(f"tandem serve: http://{host}:{listening.getsockname()[1]}", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):  # by which it has ended already
+        uvicorn.Server(config).run(sockets=[listening])
     return 0

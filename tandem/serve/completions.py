@@ -135,8 +135,9 @@ def _stops(request: dict, model: TextModel) -> tuple[frozenset[int], list[str]]:
     stop = request.get("stop")
     given = [] if stop is None else stop if isinstance(stop, list) else [stop]
     if not all(isinstance(s, str) and s for s in given) and not all(type(s) is int for s in given):
-        raise invalid("stop must be a text or a list of texts")
+        raise invalid("stop must be a text or a list of texts, or of tokens")
     ids = request.get("stop_token_ids") or []
     if not isinstance(ids, list) or not all(type(t) is int for t in ids):
         raise invalid("stop_token_ids must be a list of tokens")
-    return frozenset([*model.stops, *ids]), given
+    texts = [s for s in given if isinstance(s, str)]
+    return frozenset([*model.stops, *ids, *(s for s in given if type(s) is int)]), texts

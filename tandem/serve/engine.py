@@ -16,7 +16,8 @@ from collections import deque
 
 import tandem as td
 from tandem.generation import PagedCache, Sampling
-from tandem.generation.decoder import step_of
+from tandem.generation.cache import window
+from tandem.generation.step import step_of
 from tandem.serve.errors import invalid, overloaded
 
 _END = object()
@@ -58,7 +59,7 @@ class Engine:
         layers, heads, width = model.cache_sizes
         blocks = blocks or 1 + rows * -(-model.context // size)
         parameter = next(iter(model.parameters()))
-        self.model, self.rows, self.limit = model, rows, limit
+        self.model, self.rows, self.limit, self.device = model, rows, limit, parameter.device
         self.cache = PagedCache(layers, heads, width, blocks, size, parameter.dtype, parameter.device)
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
@@ -174,13 +175,13 @@ class Engine:
         numbers: list = [s.number for s in rows]
         if len(rows) == 1:  # one row would be a program of its own; the second is nobody's
             numbers, tokens, starts = [*numbers, None], [*tokens, [0]], [*starts, 0]
-        seen = max(starts) + width
+        seen = window(max(starts) + 1) if width == 1 else max(starts) + width
         self.cache.select(numbers, seen)
-        padded = td.tensor([t + [0] * (width - len(t)) for t in tokens])
-        positions = td.tensor(starts)[:, None] + td.arange(width)
-        which = -1 if width == 1 else td.tensor([len(t) - 1 for t in tokens])
+        padded = td.tensor([t + [0] * (width - len(t)) for t in tokens], device=self.device)
+        positions = td.tensor([[n + i for i in range(width)] for n in starts], device=self.device)
+        which = -1 if width == 1 else td.tensor([len(t) - 1 for t in tokens], device=self.device)
         with td.no_grad():
-            scores = step_of(self.model)(self.cache, padded, positions, seen, which)
+            scores = step_of(self.model).scores(self.cache, padded, positions, seen, which)
         for s, t in zip(rows, tokens, strict=False):
             s.seen += len(t)
         self.steps += 1

@@ -17,3 +17,10 @@ def overloaded(text: str) -> RequestError:
 
 def invalid(text: str) -> RequestError:
     return RequestError(400, text)
+
+
+def described(error: Exception) -> str:
+    """The text of an error for clients: without the server's lines and folders."""
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return str(error).removesuffix(f"\n  at {getattr(error, 'source', None)}")

@@ -38,9 +38,19 @@ def read_request(model: TensorModel, body: bytes, header_length: str | None) -> 
     arrays: dict[str, np.ndarray] = {}
     for given in inputs:
         name = given.get("name")
-        if name not in model.inputs or name in arrays:
+        if not isinstance(name, str) or name not in model.inputs or name in arrays:
             raise invalid(f"there is an input {name!r}; {model.name} takes {sorted(model.inputs)}, each once")
         arrays[name], binary = _read_input(given, *model.inputs[name], binary)
+    check_parameters(request)
+    if not isinstance(request.get("id", ""), str | int):
+        raise invalid('"id" must be a text')
+    outputs = request.get("outputs") or []
+    if not isinstance(outputs, list) or not all(
+        isinstance(o, dict) and isinstance(o.get("name"), str) for o in outputs
+    ):
+        raise invalid('"outputs" must be a list of objects with a name')
+    for output in outputs:
+        check_parameters(output)
     missing = sorted(set(model.inputs) - set(arrays))
     if missing:
         raise invalid(f"inputs {missing} are missing")
@@ -50,6 +60,14 @@ def read_request(model: TensorModel, body: bytes, header_length: str | None) -> 
     if model.batches and len(rows) > 1:
         raise invalid(f"inputs have {sorted(rows)} rows; all must have as many")
     return arrays, request
+
+
+def check_parameters(given: dict) -> dict:
+    """The parameters of a request, an input or an output."""
+    found = given.get("parameters") or {}
+    if not isinstance(found, dict):
+        raise invalid('"parameters" must be an object')
+    return found
 
 
 def read_json(text: bytes) -> dict:
@@ -69,9 +87,7 @@ def _read_input(given: dict, dtype: DType, expected: tuple, binary):
     whole = isinstance(shape, list) and all(type(n) is int and 0 <= n < 1 << 31 for n in shape)
     if not whole or len(shape) != len(expected) or any(m not in (-1, n) for n, m in zip(shape, expected, strict=True)):
         raise invalid(f"input {name!r} has shape {list(expected)}, where -1 is any size; {shape} was given")
-    size = (
-        given.get("parameters", {}).get("binary_data_size") if isinstance(given.get("parameters", {}), dict) else None
-    )
+    size = check_parameters(given).get("binary_data_size")
     count = math.prod(shape)
     if size is not None:
         wanted = count * dtype.itemsize
@@ -80,19 +96,36 @@ def _read_input(given: dict, dtype: DType, expected: tuple, binary):
         return np.frombuffer(binary[:wanted], dtype.numpy).reshape(shape), binary[wanted:]
     try:
         flat = np.asarray(given.get("data"), dtype=None)
+        if (
+            dtype.is_floating
+            and flat.dtype.kind == "O"
+            and all(v is None or type(v) in (int, float) for v in flat.flat)
+        ):
+            flat = flat.astype(np.float64)  # null is NaN, as it is in answers
         if flat.dtype.kind not in "biuf" or flat.size != count:
             raise ValueError
-        if dtype.is_integer and flat.size and flat.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            made = flat.astype(dtype.numpy)
+        if not dtype.is_floating and flat.size and (flat.dtype.kind == "f" or np.any(made != flat)):
             raise ValueError
-        return flat.astype(dtype.numpy).reshape(shape), binary
+        return made.reshape(shape), binary
     except (ValueError, TypeError, OverflowError):
-        raise invalid(f"data of input {name!r} must be {count} numbers, flat or nested, for shape {shape}") from None
+        kind = "numbers" if dtype.is_floating else f"values of {NAMES[dtype]}"
+        raise invalid(f"data of input {name!r} must be {count} {kind}, flat or nested, for shape {shape}") from None
+
+
+def _numbers(a: np.ndarray) -> str:
+    """Elements as JSON, which has no word for those that are not finite: NaN is null, which NumPy reads as NaN; infinity is a
+    number beyond what 64 bits hold, which parsers read as infinity."""
+    short = a.dtype.itemsize == 2 and a.dtype.kind not in "iu"
+    text = json.dumps((a.astype(np.float32) if short else a).reshape(-1).tolist())
+    return text if a.dtype.kind in "biu" else text.replace("NaN", "null").replace("Infinity", "1e999")
 
 
 def write_answer(model: TensorModel, made: dict[str, np.ndarray], request: dict) -> tuple[bytes, dict[str, str]]:
     """(body, headers)."""
     asked = request.get("outputs")
-    wanted = list(made) if not asked else [o.get("name") if isinstance(o, dict) else None for o in asked]
+    wanted = list(made) if not asked else [o["name"] for o in asked]
     unknown = [n for n in wanted if n not in made]
     if unknown:
         raise invalid(f"outputs {unknown} do not exist; {model.name} gives {list(made)}")
@@ -108,14 +141,13 @@ def write_answer(model: TensorModel, made: dict[str, np.ndarray], request: dict)
             entry["parameters"] = {"binary_data_size": a.nbytes}
             tail.append(a.tobytes())
         else:
-            entry["data"] = (
-                (a.astype(np.float32) if a.dtype.itemsize == 2 and a.dtype.kind not in "iu" else a).reshape(-1).tolist()
-            )
-        outputs.append(entry)
-    answer = {"model_name": model.name, "model_version": model.version, "outputs": outputs}
+            entry["data"] = []
+        described = json.dumps(entry)
+        outputs.append(described if binary[name] else f"{described[:-3]}{_numbers(a)}}}")
+    answer = {"model_name": model.name, "model_version": model.version}
     if "id" in request:
         answer["id"] = request["id"]
-    text = json.dumps(answer).encode()
+    text = f'{json.dumps(answer)[:-1]}, "outputs": [{", ".join(outputs)}]}}'.encode()
     headers = {"content-type": "application/json"}
     if tail:
         headers = {"content-type": "application/octet-stream", "inference-header-content-length": str(len(text))}

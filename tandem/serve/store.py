@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import time
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ import numpy as np
 
 import tandem as td
 from tandem import dtypes
-from tandem.errors import CheckpointError, TandemError
+from tandem.errors import TandemError, warn
 from tandem.graph.symbolic import Sym
 from tandem.serve.batching import Batcher
 from tandem.serve.engine import Engine
-from tandem.serve.errors import RequestError, invalid
+from tandem.serve.errors import RequestError, described, invalid
 from tandem.serve.metrics import ROWS, Metrics
+from tandem.serve.rows import dependence
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,46 @@ class TensorModel:
         return {n: t.numpy() for n, t in zip(self.outputs, flat, strict=True)}
 
     def warm_up(self):
-        """Runs once on zeros, so that no request waits for a compiler."""
-        for rows in (1, 2) if self.batches else (1,):
-            self._run({n: np.zeros([rows if d < 0 else d for d in s], t.numpy) for n, (t, s) in self.inputs.items()})
+        """Runs once, so that no request waits for a compiler. What is given may be nothing that the model takes: then it runs on
+        other numbers and sizes, and at last not at all."""
+        failure = None
+        for fill, free in ((0, 2), (1, 16), (1, 128)):
+            try:
+                for rows in (1, 2) if self.batches else (free,):
+                    self._run({n: self._array(n, fill, rows, free) for n in self.inputs})
+            except TandemError as error:
+                failure = error
+            else:
+                self._check_rows(free)
+                return
+        warn(f"serve: {self.name} could not be warmed up, so that its first request waits for a compiler\n  why: {failure}",
+             UserWarning)  # fmt: skip
+
+    def _array(self, name: str, fill, rows: int, free: int) -> np.ndarray:
+        dtype, shape = self.inputs[name]
+        return np.full([(rows, free)[a > 0] if d < 0 else d for a, d in enumerate(shape)], fill, dtype.numpy)
+
+    def _check_rows(self, free: int):
+        """Requests stay apart where rows turn out to depend on one another."""
+        if self.batcher.most == 1:
+            return
+        rng = np.random.default_rng(0)
+        draws = [functools.partial(self._drawn, rng, real, free) for real in (rng.standard_normal, rng.random)]
+        try:
+            found = dependence(self._run, draws)
+        except TandemError:  # random numbers are nothing that it takes
+            return
+        if found:
+            self.batcher.most, self.batcher.budget = 1, 0.0
+            warn(f"serve: requests for {self.name} are not joined into batches: {found}\n  fix: save the model in evaluation mode, "
+                 "or with sizes that stay the same in place of a free batch", UserWarning)  # fmt: skip
+
+    def _drawn(self, rng, real, free: int) -> dict[str, np.ndarray]:
+        shapes = {n: self._array(n, 0, 1, free).shape for n in self.inputs}
+        return {
+            n: np.asarray(real(s) if self.inputs[n][0].is_floating else rng.integers(0, 2, s), self.inputs[n][0].numpy)
+            for n, s in shapes.items()
+        }
 
     async def infer(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return await self.batcher.submit(arrays)
@@ -102,6 +141,7 @@ class ModelStore:
             None if repository is None else Path(repository).resolve()
         )  # where models may be loaded from by request
         self._models: dict[str, dict[str, TensorModel | TextModel]] = {}
+        self._swapping = asyncio.Lock()  # what two swaps at once replace would be drained twice, or never
         self.started = time.time()
 
     def names(self) -> dict[str, list[str]]:
@@ -124,9 +164,8 @@ class ModelStore:
         else:
             made = TensorModel(name, version, model, self.limits, self.metrics)
         made.warm_up()
-        versions = self._models.setdefault(name, {})
-        versions.pop(version, None)
-        versions[version] = made
+        others = {v: m for v, m in self._models.get(name, {}).items() if v != version}
+        self._models[name] = {**others, version: made}  # at once: requests are answered while a thread loads
         return made
 
     def load(self, name: str, path, version: str = "1"):
@@ -140,30 +179,42 @@ class ModelStore:
         """Loads a model of the repository while others answer; it answers once it is warm, and one that it replaces is drained."""
         if self.repository is None:
             raise RequestError(403, "this server loads no models by request; start it with --repository FOLDER")
-        path = (self.repository / file).resolve()
-        if not path.is_relative_to(self.repository) or not path.exists():
-            raise invalid(f"{file!r} is no model of the repository")
-        old = self._models.get(name, {}).get(version)
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, self.load, name, path, version)
-        except (CheckpointError, TandemError, OSError) as error:
-            raise invalid(f"{file!r} could not be loaded: {error}") from None
+        path = self._found(file)
+        async with self._swapping:
+            old = self._models.get(name, {}).get(version)
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, self.load, name, path, version)
+            except (TandemError, OSError) as error:
+                text = described(error).replace(str(path), repr(file)).replace(str(self.repository), "the repository")
+                raise invalid(f"{file!r} could not be loaded: {text}") from None
         if old is not None:
             await old.close()
 
+    def _found(self, file: str) -> Path:
+        """The path of a model of the repository."""
+        try:
+            path = (self.repository / file).resolve()
+            if path.is_relative_to(self.repository) and path.exists():
+                return path
+        except OSError:  # a name that is too long, or links in a circle
+            pass
+        raise invalid(f"{file[:100]!r} is no model of the repository")
+
     async def unload(self, name: str, version: str | None = None):
-        for found in (
-            [self.get(name, version)] if version else list(self._models.get(name, {}).values()) or [self.get(name)]
-        ):
-            versions = self._models[name]
-            del versions[found.version]
-            if not versions:
+        async with self._swapping:
+            everything = list(self._models.get(name, {}).values())
+            going = [self.get(name, version)] if version or not everything else everything
+            left = {m.version: m for m in everything if m not in going}
+            if left:
+                self._models[name] = left
+            else:
                 del self._models[name]
+        for found in going:
             await found.close()
 
     async def close(self):
-        for versions in self._models.values():
-            for model in versions.values():
+        async with self._swapping:
+            for model in [m for versions in self._models.values() for m in versions.values()]:
                 await model.close()
 
 

@@ -32,8 +32,7 @@ def test_a_paged_cache_holds_what_a_static_one_does():
         for name in "ab":
             assert paged.pool.grow(name, lengths[0] + 1)
         paged.select(["a", "b"], lengths[0])
-        static.begin(positions, lengths[0])
-        paged.begin(positions, lengths[0])
-        for x, y in zip(static.extend(0, k, v), paged.extend(0, k, v), strict=True):
+        one, other = (cache.begin(positions, lengths[0]) for cache in (static, paged))
+        for x, y in zip(one.extend(0, k, v), other.extend(0, k, v), strict=True):
             assert np.array_equal(x.numpy(), y[:, :, : lengths[0]].numpy())
-        assert np.array_equal(static.mask.numpy(), paged.mask[..., : lengths[0]].numpy())
+        assert np.array_equal(one.mask.numpy(), other.mask[..., : lengths[0]].numpy())

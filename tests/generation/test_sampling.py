@@ -28,3 +28,8 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it():
 def test_zero_temperature_takes_the_likeliest():
     assert Sampling(0).choose(SCORES).tolist() == [[0], [2]]
     assert Sampling(0).probabilities(SCORES).tolist() == [[1, 0, 0, 0], [0, 0, 1, 0]]
+
+
+def test_the_lowest_temperatures_take_the_likeliest_too():
+    for temperature in (1e-8, 1e-37, 1e-300):
+        assert [[0], [2]] == Sampling(temperature).choose(SCORES).tolist()

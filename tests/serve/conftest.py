@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -17,9 +16,6 @@ from tests.serve.client import saved
 def server(tmp_path):
     pytest.importorskip("uvicorn")
     saved(tmp_path / "toy.model")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
     command = [
         sys.executable,
         "-m",
@@ -27,11 +23,15 @@ def server(tmp_path):
         "serve",
         f"toy={tmp_path / 'toy.model'}",
         "--port",
-        str(port),
+        "0",
         "--queue",
         "4096",
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lines = iter(process.stdout.readline, "")
+    address = next((line for line in lines if line.startswith("tandem serve: http:")), None)
+    assert address, process.wait()
+    port = int(address.rpartition(":")[2])
     for _ in range(600):
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5).read()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+import time
 
 import pytest
 
+from tandem.serve import App, ModelStore
 from tests.serve.client import ask, text_model, together
 from tests.serve.prompts import served
 
@@ -88,3 +92,53 @@ def test_mistakes_in_a_request_are_named(model):
     chat = {"model": "words", "messages": [{"role": "user"}]}
     (answer,) = together(ask(app, "POST", "/v1/chat/completions", chat))
     assert answer.status == 400 and "messages must be a list" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_frees_its_rows(stream):
+    """Servers drop what is sent to nobody without a word: who has gone is heard by receiving."""
+    store = ModelStore()
+    store.add("lm", text_model())
+    engine, app = store.get("lm").engine, App(store)
+    step, has_gone = engine._step, threading.Event()
+
+    def held(*args):
+        """The client goes in the middle, however slow it is; the engine goes on when it has heard of it."""
+        end = time.monotonic() + 60
+        while engine.steps >= 10 and not all(s.cancelled for s in engine.running) and time.monotonic() < end:
+            has_gone.set()
+            time.sleep(0.001)
+        return step(*args)
+
+    async def run():
+        engine._step = held
+        body = json.dumps({"model": "lm", "prompt": [1], "max_tokens": 40, "stream": stream}).encode()
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive():
+            while not messages and not has_gone.is_set():
+                await asyncio.sleep(0.001)
+            return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+        async def send(message):
+            pass
+
+        await app({"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}, receive, send)
+        while engine.running:
+            await asyncio.sleep(0.01)
+
+    free = engine.cache.pool.free
+    asyncio.run(run())
+    assert engine.steps < 35 and engine.cache.pool.free == free
+    assert stream or 'code="499"' in app.metrics.text()
+    asyncio.run(store.close())
+
+
+def test_stop_may_be_tokens():
+    store = ModelStore()
+    store.add("lm", text_model())
+    request = {"model": "lm", "prompt": [1, 2], "max_tokens": 9, "temperature": 0}
+    (whole,) = together(ask(App(store), "POST", "/v1/completions", request))
+    tokens = whole.json()["choices"][0]["text"].split()
+    (cut,) = together(ask(App(store), "POST", "/v1/completions", {**request, "stop": int(tokens[3])}))
+    assert cut.json()["choices"][0]["text"].split() == tokens[: tokens.index(tokens[3])]
