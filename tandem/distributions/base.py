@@ -6,6 +6,7 @@ import copy
 import math
 
 import tandem as td
+from tandem import promotion
 from tandem.distributions import constraints
 from tandem.distributions.transform_base import sum_last
 from tandem.errors import UnsupportedError, ValueRangeError
@@ -27,18 +28,21 @@ class Distribution:
 
     Subclasses give `batch_shape` and `event_shape` to `__init__` and define `rsample` (or `sample`, where no gradient exists),
     `log_prob`, `entropy`, `mean` and `variance`. `arg_constraints` says what parameters must be, `support` where samples lie: both
-    are looked at if validate_args is True, parameters when an instance is made, values by log_prob and cdf.
+    are looked at if validate_args is True, parameters when an instance is made, values by log_prob and cdf. Where it is not given,
+    programs that follow PyTorch (those that import tandem.torch) get it, and others do not.
     """
 
     has_rsample = False
     has_enumerate_support = False
     arg_constraints: dict = {}
-    _validate_args = False
+    _validate_args: bool | None = None  # None: as the program that makes an instance
 
     def __init__(self, batch_shape=(), event_shape=(), validate_args: bool | None = None):
         self._batch_shape, self._event_shape = td.Size(batch_shape), td.Size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args
+        elif self._validate_args is None:
+            self._validate_args = promotion.axes_first()
         if self._validate_args:
             for name, constraint in self.arg_constraints.items():
                 if not constraints.is_dependent(constraint) and self._is_given(name):
@@ -51,7 +55,7 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool):
-        """Whether distributions check their parameters and values where validate_args is not given: False unless set."""
+        """Whether distributions check their parameters and values where validate_args is not given."""
         Distribution._validate_args = bool(value)
 
     def _is_given(self, name: str) -> bool:
@@ -108,10 +112,21 @@ class Distribution:
 
     _extended_shape = shape_of
 
+    def _get_checked_instance(self, cls, _instance=None):
+        """An object of this class without its constructor, which expand() of a subclass fills; or the one that is given."""
+        if _instance is None and type(self).__init__ is not cls.__init__:
+            raise UnsupportedError(
+                f"{type(self).__name__}.expand",
+                f"{type(self).__name__} has a constructor of its own, and the expand of {cls.__name__}",
+                fix="define expand(self, batch_shape, _instance=None) in the class",
+            )
+        return self.__new__(type(self)) if _instance is None else _instance
+
     def expand(self, batch_shape, _instance=None):
         """The same distribution with a larger batch: parameters are expanded, not copied."""
         batch, old = tuple(batch_shape), len(self.batch_shape)
-        made = copy.copy(self)
+        made = copy.copy(self) if _instance is None else _instance
+        made.__dict__.update({k: v for k, v in self.__dict__.items() if k not in made.__dict__})
         for name, value in self.__dict__.items():
             if isinstance(value, Tensor) and tuple(value.shape[:old]) == self.batch_shape:
                 made.__dict__[name] = value.expand((*batch, *value.shape[old:]))

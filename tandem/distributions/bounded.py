@@ -12,6 +12,8 @@ from tandem.distributions.positive import standard_gamma
 
 
 class Beta(ExponentialFamily):
+    """Of numbers between 0 and 1, with density proportional to x ** (concentration1 - 1) * (1 - x) ** (concentration0 - 1)."""
+
     has_rsample = True
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval

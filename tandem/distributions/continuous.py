@@ -69,6 +69,8 @@ class Normal(_LocationScale, ExponentialFamily):
 
 
 class Laplace(_LocationScale):
+    """Two exponential distributions back to back: density exp(-|x - loc| / scale) / (2 * scale)."""
+
     mode = property(lambda self: self.loc)
     mean = property(lambda self: self.loc)
     variance = property(lambda self: 2 * self.scale * self.scale)
@@ -92,6 +94,8 @@ class Laplace(_LocationScale):
 
 
 class Cauchy(_LocationScale):
+    """Heavy tails, without a mean: density proportional to 1 / (1 + ((x - loc) / scale) ** 2)."""
+
     mode = property(lambda self: self.loc)
     mean = property(lambda self: td.full_like(self.loc, math.nan))
     variance = property(lambda self: td.full_like(self.loc, math.inf))
@@ -114,6 +118,8 @@ class Cauchy(_LocationScale):
 
 
 class Gumbel(_LocationScale):
+    """Of the largest of many samples: the cumulative distribution is exp(-exp(-(x - loc) / scale))."""
+
     mode = property(lambda self: self.loc)
     mean = property(lambda self: self.loc + EULER * self.scale)
     variance = property(lambda self: (math.pi**2 / 6) * self.scale * self.scale)
@@ -178,6 +184,8 @@ class Uniform(Distribution):
 
 
 class StudentT(Distribution):
+    """Student's t-distribution with df degrees of freedom, moved by loc and stretched by scale."""
+
     has_rsample = True
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

@@ -181,6 +181,8 @@ class NegativeBinomial(_Binary):
 
 
 class Poisson(ExponentialFamily):
+    """Of counts of independent events that come at a rate."""
+
     arg_constraints = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
     mode = property(lambda self: td.floor(self.rate))

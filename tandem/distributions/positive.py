@@ -12,6 +12,8 @@ EULER = 0.5772156649015329
 
 
 class Exponential(ExponentialFamily):
+    """Of waiting times between events that come at a rate."""
+
     has_rsample = True
     arg_constraints = {"rate": constraints.positive}
     support = constraints.nonnegative
@@ -65,6 +67,8 @@ def standard_gamma(concentration):
 
 
 class Gamma(ExponentialFamily):
+    """Of sums of waiting times: density proportional to x ** (concentration - 1) * exp(-rate * x)."""
+
     has_rsample = True
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.nonnegative
@@ -101,6 +105,8 @@ class Gamma(ExponentialFamily):
 
 
 class Chi2(Gamma):
+    """Of the sum of df squared standard normal numbers."""
+
     arg_constraints = {"df": constraints.positive}
 
     def __init__(self, df, validate_args=None):
@@ -109,6 +115,8 @@ class Chi2(Gamma):
 
 
 class Weibull(Distribution):
+    """Of times to failure, at a rate that grows or falls with a power of time: a power of an exponential distribution."""
+
     has_rsample = True
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
     support = constraints.positive
@@ -150,6 +158,8 @@ class Weibull(Distribution):
 
 
 class Pareto(Distribution):
+    """Of numbers above scale, with a tail that falls as a power: density proportional to x ** -(alpha + 1)."""
+
     has_rsample = True
     arg_constraints = {"scale": constraints.positive, "alpha": constraints.positive}
 

@@ -11,6 +11,7 @@ from tandem.distributions.transform_base import (
     IndependentTransform,
     ReshapeTransform,
     Transform,
+    _InverseTransform,  # noqa: F401  # packages name it here
     identity_transform,
     sum_last,
 )

@@ -67,3 +67,8 @@ def _entries(size: int, diag: int) -> int:
 
 def _standard_normal(shape, dtype, device):
     return td.randn(*shape, dtype=dtype, device=device)
+
+
+def _sum_rightmost(value, dim: int):
+    """value summed over its last `dim` axes, as families with event axes do."""
+    return value if dim == 0 else value.reshape((*value.shape[:-dim], -1)).sum(-1)

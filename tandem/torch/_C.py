@@ -4,8 +4,9 @@ import contextlib
 
 from tandem import Generator, Size, Tensor
 from tandem.errors import LinAlgError as _LinAlgError  # noqa: F401
+from tandem.torch.subclasses import DisableTorchFunctionSubclass, _disabled_torch_function_impl
 
-__all__ = ["Generator", "Size", "Tensor"]
+__all__ = ["DisableTorchFunctionSubclass", "Generator", "Size", "Tensor", "_disabled_torch_function_impl"]
 
 TensorBase = Tensor
 
@@ -40,21 +41,12 @@ class DispatchKeySet(frozenset):
         return super().__new__(cls, keys)
 
 
-class DisableTorchFunctionSubclass(contextlib.nullcontext):
-    """Changes nothing: operators on subclasses of Tensor give tensors."""
-
-
 DisableTorchFunction = DisableTorchFunctionSubclass
 
 
 def _are_functorch_transforms_active() -> bool:
     """False: td.vmap and kin run functions on tensors that are no wrappers."""
     return False
-
-
-def _disabled_torch_function_impl(func, types, args=(), kwargs=None):
-    """What subclasses of Tensor name to switch PyTorch's overriding off."""
-    return func(*args, **(kwargs or {}))
 
 
 class _ExcludeDispatchKeyGuard(contextlib.nullcontext):

@@ -26,6 +26,7 @@ from tandem.torch import serialization as _serialization
 from tandem.torch import storage as _storage
 from tandem.torch.futures import Future
 from tandem.torch.paths import install
+from tandem.torch.subclasses import attach as _attach_subclasses
 
 __version__ = _paths.VERSION
 
@@ -39,6 +40,7 @@ for _module in (_inner, _legacy, _functions):
     globals().update({_name: getattr(_module, _name) for _name in _module.__all__})
 del _module
 _paths.watch()
+_attach_subclasses()
 save, load = _serialization.save, _serialization.load
 __config__ = _config
 UntypedStorage, TypedStorage = _storage.UntypedStorage, _storage.TypedStorage

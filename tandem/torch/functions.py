@@ -209,6 +209,18 @@ def _all_axes(name: str, function):
     return reduced
 
 
+def _of_nan(name: str, method):
+    def sign(input, *, out=None):
+        return store(name, method(as_tensor(name, "input", input)), out)
+
+    sign.__name__ = sign.__qualname__ = name
+    sign.__doc__ = "td.sign, but 0 for NaN."
+    return sign
+
+
+sign, sgn = _of_nan("sign", Tensor.sign), _of_nan("sgn", Tensor.sgn)
+
+
 amax, amin = _all_axes("amax", F.amax), _all_axes("amin", F.amin)
 
 
@@ -375,5 +387,6 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
 __all__ = [
     *_NAMED, *_EITHER, *_FIRST, *_BOTH, *_MADE, "all", "amax", "amin", "any", "arange", "bucketize", "complex", "constant_pad_nd",
     "cumprod", "cumsum", "equal", "gradient", "is_storage", "isclose", "isin", "max", "meshgrid", "min", "nansum", "nonzero",
-    "norm", "prod", "range", "repeat_interleave", "searchsorted", "sort", "squeeze", "std", "sum", "take", "trace", "var",
+    "norm", "prod", "range", "repeat_interleave", "searchsorted", "sgn", "sign", "sort", "squeeze", "std", "sum", "take",
+    "trace", "var",
 ]  # fmt: skip

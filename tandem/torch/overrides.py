@@ -1,10 +1,10 @@
-"""torch.overrides: classes that are no tensors and say by `__torch_function__` what functions do with them.
+"""torch.overrides: classes that say by `__torch_function__` what functions do with them.
 
 Note [Overrides]
 PyTorch asks the arguments of every call whether they override it. Here a call is made first, and its arguments are asked when it
-fails, which costs calls with tensors nothing: an object that is no tensor makes every operator fail. So `__torch_function__`
-works for classes of their own (operators of matrices that are never written out, lazy tensors), not for subclasses of Tensor,
-whose calls succeed.
+fails, which costs calls with tensors nothing: an object that is no tensor makes every operator fail. Calls with subclasses of
+Tensor would succeed, so operators look for them before, from the moment that a program defines the first one
+(tandem/torch/subclasses.py); their other methods and properties get a form that asks when the class is defined.
 """
 
 from __future__ import annotations
@@ -22,17 +22,24 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _overrides(x) -> bool:
-    return not isinstance(x, Tensor) and hasattr(type(x), "__torch_function__")
+def overrides(x) -> bool:
+    """Whether x is to be asked: a class with __torch_function__ that is no Tensor, or a subclass of Tensor, where not disabled.
+
+    >>> td.torch.overrides.overrides(td.ones(2))
+    False
+    """
+    if isinstance(x, Tensor):
+        return getattr(type(x), "_overrides_operators", False) and not _runtime.overrides_disabled()
+    return hasattr(type(x), "__torch_function__")
 
 
 def has_torch_function(args) -> bool:
-    """Whether one of the arguments is of a class with __torch_function__ that is no Tensor.
+    """Whether one of the arguments is of a class that is asked what functions do.
 
     >>> td.torch.overrides.has_torch_function((td.ones(2), 1.0))
     False
     """
-    return any(map(_overrides, args))
+    return any(map(overrides, args))
 
 
 def has_torch_function_variadic(*args) -> bool:
@@ -44,7 +51,7 @@ def has_torch_function_variadic(*args) -> bool:
     return has_torch_function(args)
 
 
-has_torch_function_unary = _overrides
+has_torch_function_unary = overrides
 
 
 def handle_torch_function(public_api, relevant_args, *args, **kwargs):
@@ -61,7 +68,7 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
     """
     asked = []
     for x in relevant_args:
-        if _overrides(x) and type(x) not in map(type, asked):  # a subclass before the classes it is made of
+        if overrides(x) and type(x) not in map(type, asked):  # a subclass before the classes it is made of
             first = next((i for i, a in enumerate(asked) if issubclass(type(x), type(a))), len(asked))
             asked.insert(first, x)
     for x in asked:
@@ -115,7 +122,12 @@ def resolve_name(function) -> str:
     return f"torch.{getattr(function, '__name__', function)}"
 
 
-def _relevant(args, kwargs) -> list:
+def relevant(args, kwargs) -> list:
+    """The arguments that may be asked, those in lists with them.
+
+    >>> td.torch.overrides.relevant(([1, 2], 3), {})
+    [1, 2, 3]
+    """
     values = [*args, *kwargs.values()]
     return [x for v in values for x in (v if isinstance(v, (tuple, list)) else (v,))]
 
@@ -125,15 +137,16 @@ def overridable(function):
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        if args and _overrides(args[0]):
-            return handle_torch_function(call, _relevant(args, kwargs), *args, **kwargs)
+        if (args and overrides(args[0])) or (
+            _runtime.tensors_override() and has_torch_function(relevant(args, kwargs))
+        ):
+            return handle_torch_function(call, relevant(args, kwargs), *args, **kwargs)
         try:
             return function(*args, **kwargs)
         except (DTypeError, TypeError, AttributeError, NotImplementedError):
-            relevant = _relevant(args, kwargs)
-            if not has_torch_function(relevant):
+            if not has_torch_function(relevant(args, kwargs)):
                 raise
-        return handle_torch_function(call, relevant, *args, **kwargs)
+        return handle_torch_function(call, relevant(args, kwargs), *args, **kwargs)
 
     call.overridden = function
     return call
@@ -159,5 +172,5 @@ def make_overridable(*modules):
 
 
 _runtime.set_callback(
-    "overridden", lambda op, args, kwargs: handle_torch_function(op, _relevant(args, kwargs), *args, **kwargs)
+    "overridden", lambda op, args, kwargs: handle_torch_function(op, relevant(args, kwargs), *args, **kwargs)
 )

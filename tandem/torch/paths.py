@@ -124,5 +124,6 @@ def install() -> None:
         ours, *(importlib.import_module(f"{_OURS}.{part}") for part in ("linalg", "special", "fft"))
     )
     _finder.installed = True
+    ours.__name__ = "torch"  # which programs ask modules for
     sys.modules["torch"] = ours
     importlib.invalidate_caches()

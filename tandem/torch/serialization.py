@@ -12,12 +12,19 @@ import contextlib
 import io
 import os
 import pickle
+import typing
+from collections.abc import Callable
 
 import tandem as td
 from tandem import files
 from tandem.errors import CheckpointError, DTypeError
 
 __all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]
+
+# What packages name in annotations and hand on to pickle.
+DEFAULT_PROTOCOL = 2
+MAP_LOCATION = Callable | str | dict | None
+FILE_LIKE = FileLike = str | os.PathLike | typing.IO[bytes]
 
 _MAGIC = b"tandem pickle 1\n"
 _safe: list = []

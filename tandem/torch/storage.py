@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import tandem as td
 
 __all__ = ["TypedStorage", "UntypedStorage"]
@@ -14,6 +16,33 @@ class UntypedStorage:
         if not isinstance(tensor, td.Tensor):
             raise td.UnsupportedError("UntypedStorage", "memory is made with tensors", fix="make a tensor, by td.empty")
         self._tensor = tensor
+
+    @classmethod
+    def from_file(cls, filename, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first bytes of a file as memory, read when they are used; with shared, what is written goes into the file."""
+        if not nbytes:
+            return cls(td.empty(0, dtype=td.uint8))
+        return cls(td.from_numpy(np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,))))
+
+    def __getitem__(self, key):
+        """Bytes: a number, or for a slice the same memory."""
+        found = self._bytes()[key]
+        return _Part(found) if isinstance(key, slice) else found.item()
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self._bytes(), dtype=dtype, copy=copy)
+
+    def untyped(self) -> UntypedStorage:
+        return self
+
+    def tolist(self) -> list[int]:
+        return self._bytes().tolist()
+
+    def _bytes(self):
+        tensor = self._tensor
+        if tensor.storage_offset() or not tensor.is_contiguous():
+            tensor = tensor.as_strided((self.nbytes() // tensor.dtype.itemsize,), (1,), 0)
+        return tensor.reshape(-1).view(td.uint8)
 
     @property
     def device(self):
@@ -42,6 +71,21 @@ class UntypedStorage:
 
     def __repr__(self):
         return f"<UntypedStorage of {self.nbytes()} bytes on {self.device}>"
+
+
+class _Part(UntypedStorage):
+    """A part of some memory: just the bytes of a tensor."""
+
+    def data_ptr(self) -> int:
+        return self._tensor.data_ptr()
+
+    def nbytes(self) -> int:
+        return self._tensor.numel()
+
+    size = __len__ = nbytes
+
+    def _bytes(self):
+        return self._tensor
 
 
 class TypedStorage(UntypedStorage):

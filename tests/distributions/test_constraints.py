@@ -36,4 +36,14 @@ def test_values_are_checked_if_asked():
         with pytest.raises(td.ValueRangeError, match="scale must be"):
             D.Normal(0.0, -1.0)
     finally:
-        D.Distribution.set_default_validate_args(False)
+        D.Distribution._validate_args = None
+
+
+def test_programs_that_follow_pytorch_are_checked_unless_told_otherwise():
+    program = "import tandem.torch as torch\ndef make(**kwargs): return torch.distributions.Normal(0.0, -1.0, **kwargs)"
+    names = {"__name__": "program"}
+    exec(program, names)
+    with pytest.raises(ValueError, match="scale must be"):
+        names["make"]()
+    assert names["make"](validate_args=False).scale.item() == -1.0
+    assert D.Normal(0.0, -1.0).scale.item() == -1.0  # this module does not follow it

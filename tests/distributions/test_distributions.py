@@ -61,3 +61,26 @@ def test_bad_parameters_are_named():
         D.Poisson(1.0).rsample()
     with pytest.raises(td.ShapeError, match="axis of classes"):
         D.Categorical(probs=0.5)
+
+
+def test_subclasses_expand_as_those_of_pytorch_do():
+    class Shifted(td.distributions.Normal):
+        def __init__(self, loc, shift):
+            super().__init__(loc + shift, td.ones_like(loc))
+            self.shift = shift
+
+        def expand(self, batch_shape, _instance=None):
+            made = self._get_checked_instance(Shifted, _instance)
+            made.shift = self.shift
+            return super().expand(batch_shape, _instance=made)
+
+    class Other(Shifted):
+        def __init__(self):
+            super().__init__(td.zeros(2), 1.0)
+
+    large = Shifted(td.zeros(2), 3.0).expand((4, 2))
+    assert type(large) is Shifted
+    assert large.shift == 3.0
+    assert large.mean.tolist() == [[3.0, 3.0]] * 4
+    with pytest.raises(td.UnsupportedError, match="define expand"):
+        Other().expand((4, 2))

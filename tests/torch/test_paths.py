@@ -21,3 +21,25 @@ def test_paths_that_packages_import(tmp_path):
         print(cudnn.is_available() in (True, False), list(tqdm(range(2))), is_compile_supported("cpu"))
         """, tmp_path)  # fmt: skip
     assert out == "True [0, 1] True\n"
+
+
+def test_names_that_packages_read_from_torch(tmp_path):
+    out = run("""
+        import tandem.torch
+        tandem.torch.install()
+        import torch
+        import torch.distributed as dist
+        import torch.distributed.nn as dist_nn
+        import torch.functional
+        import torch.distributed.nn.functional as collectives
+        from torch.distributions.transforms import _InverseTransform
+        from torch.distributions.utils import _sum_rightmost
+        from torch.serialization import DEFAULT_PROTOCOL, MAP_LOCATION
+        families = [f for f in vars(torch.distributions).values() if isinstance(f, type) and f.__doc__ is None]
+        assert torch.functional.einsum is torch.einsum
+        print(torch.__name__, dist.Backend("NCCL") == dist.Backend.NCCL, dist_nn.all_reduce is collectives.all_reduce)
+        print(_sum_rightmost(torch.ones(2, 3, 4), 2).tolist(), families)
+        print(isinstance(torch.distributions.ExpTransform().inv, _InverseTransform), torch.autograd.profiler.profile)
+        """, tmp_path)  # fmt: skip
+    assert out.splitlines()[:2] == ["torch True True", "[12.0, 12.0] []"]
+    assert out.splitlines()[2].startswith("True ")

@@ -109,6 +109,29 @@ def test_memory_can_be_asked_for():
     assert x[1:].untyped_storage().data_ptr() == x.untyped_storage().data_ptr() == x.data_ptr()
 
 
+def test_memory_is_read_from_files(tmp_path):
+    (tmp_path / "bytes").write_bytes(bytes(range(8)))
+    memory = torch.UntypedStorage.from_file(str(tmp_path / "bytes"), False, 8)
+    assert memory[2:4].tolist() == [2, 3] and memory[5] == 5 and len(memory[6:]) == 2
+    assert torch.asarray(memory[4:8], dtype=torch.uint8).tolist() == [4, 5, 6, 7]
+    assert torch.tensor([1, 256], dtype=torch.int16)[1:].untyped_storage().tolist() == [1, 0, 0, 1]
+
+
+def test_safetensors_reads_and_writes(tmp_path):
+    out = run("""
+        import tandem.torch
+        tandem.torch.install()
+        import torch, safetensors, safetensors.torch as st
+        model = torch.nn.Linear(3, 2)
+        st.save_model(model, "a.safetensors")
+        with safetensors.safe_open("a.safetensors", framework="pt") as file:
+            print(sorted(file.keys()), tuple(file.get_slice("weight")[0:1].shape))
+        print(torch.equal(st.load_file("a.safetensors")["weight"], model.weight))
+        print(st.load_model(torch.nn.Linear(3, 2), "a.safetensors"))
+        """, tmp_path)  # fmt: skip
+    assert out.splitlines() == ["['bias', 'weight'] (1, 3)", "True", "(set(), [])"]
+
+
 def test_gradients_of_functions_are_added_up_to_the_shape_of_the_argument():
     class Scale(torch.autograd.Function):
         @staticmethod
