@@ -38,6 +38,7 @@ from tandem.errors import (
     WorkerError,
     install_hook,
 )  # fmt: skip
+from tandem.forks import compiling as _compiling
 from tandem.machine.preload import preload_compiler as _preload_compiler
 from tandem.switches import switches
 
@@ -45,47 +46,48 @@ _preload_compiler()
 _runtime.set_dtypes(list(dtypes.ALL))
 _runtime.set_devices(_DEVICES)
 
-from tandem import autograd, cuda, memory  # noqa: E402
-from tandem.autocast import GradScaler, autocast, is_autocast_enabled  # noqa: E402
-from tandem.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402
-from tandem.autograd.gradients import grad, value_and_grad, vjp  # noqa: E402
-from tandem.compiling.autobatch import autobatch  # noqa: E402
-from tandem.compiling.compiled import compile, print  # noqa: E402
-from tandem.connect import connect as _connect  # noqa: E402
-from tandem.control import associative_scan, cond, fori_loop, map, scan, switch_case, while_loop  # noqa: E402
-from tandem.dtypes import (  # noqa: E402
-    bfloat16,
-    complex64,
-    complex128,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)  # fmt: skip
-from tandem.layouts import jagged, sparse_coo, sparse_csr, strided  # noqa: E402
-from tandem.names import missing as _missing  # noqa: E402
-from tandem.ops.define import FUNCTIONS as _FUNCTIONS  # noqa: E402
-from tandem.ops.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format  # noqa: E402
-from tandem.ops.methods import attach as _attach_operators  # noqa: E402
-from tandem.ops.random import Generator, default_generator  # noqa: E402
-from tandem.program.report import programs  # noqa: E402
-from tandem.sizes import Size  # noqa: E402
-from tandem.tensors import array_api as _array_api  # noqa: E402
-from tandem.tensors.array_api import VERSION as __array_api_version__  # noqa: E402
-from tandem.tensors.array_api import __array_namespace_info__  # noqa: E402
-from tandem.tensors.constructors import *  # noqa: E402, F403
-from tandem.tensors.dtype_functions import *  # noqa: E402, F403
-from tandem.tensors.methods import Tensor  # noqa: E402
-from tandem.tensors.methods import attach as _attach_methods  # noqa: E402
-from tandem.transforms import checkpoint as remat  # noqa: E402
-from tandem.transforms import hessian, jacfwd, jacrev, jvp, linearize, vmap  # noqa: E402
+with _compiling():  # modules are thousands of objects that stay: no garbage is looked for among them
+    from tandem import autograd, cuda, memory
+    from tandem.autocast import GradScaler, autocast, is_autocast_enabled
+    from tandem.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+    from tandem.autograd.gradients import grad, value_and_grad, vjp
+    from tandem.compiling.autobatch import autobatch
+    from tandem.compiling.compiled import compile, print
+    from tandem.connect import connect as _connect
+    from tandem.control import associative_scan, cond, fori_loop, map, scan, switch_case, while_loop
+    from tandem.dtypes import (
+        bfloat16,
+        complex64,
+        complex128,
+        float16,
+        float32,
+        float64,
+        int8,
+        int16,
+        int32,
+        int64,
+        uint8,
+        uint16,
+        uint32,
+        uint64,
+    )  # fmt: skip
+    from tandem.layouts import jagged, sparse_coo, sparse_csr, strided
+    from tandem.names import missing as _missing
+    from tandem.ops.define import FUNCTIONS as _FUNCTIONS
+    from tandem.ops.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format
+    from tandem.ops.methods import attach as _attach_operators
+    from tandem.ops.random import Generator, default_generator
+    from tandem.program.report import programs
+    from tandem.sizes import Size
+    from tandem.tensors import array_api as _array_api
+    from tandem.tensors.array_api import VERSION as __array_api_version__
+    from tandem.tensors.array_api import __array_namespace_info__
+    from tandem.tensors.constructors import *  # noqa: F403
+    from tandem.tensors.dtype_functions import *  # noqa: F403
+    from tandem.tensors.methods import Tensor
+    from tandem.tensors.methods import attach as _attach_methods
+    from tandem.transforms import checkpoint as remat
+    from tandem.transforms import hessian, jacfwd, jacrev, jvp, linearize, vmap
 
 globals().update(_FUNCTIONS)
 globals().update(dtypes.TORCH_NAMES)

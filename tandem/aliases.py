@@ -27,7 +27,7 @@ def also_at(full: str, module: types.ModuleType):
 
 # Names that users find in modules below those that define them. Nothing in those modules uses them: who asks gets them.
 _ABOVE = {
-    "tandem.autograd": {"gradcheck": "tandem.testing", "gradgradcheck": "tandem.testing"},
+    "tandem.autograd": {"gradcheck": "tandem.testing", "gradgradcheck": "tandem.testing", "profiler": "tandem"},
     "tandem.cuda": {"amp": "tandem"},
     "tandem.nn.graph": {"GraphLoader": "tandem.data.graphs", "NeighborLoader": "tandem.data.graphs"},
     "tandem.nn.parallel": {"DistributedDataParallel": "tandem.distributed.ddp"},

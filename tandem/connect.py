@@ -8,13 +8,15 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import _runtime, dtypes, hooks
 from tandem.autodiff.reverse import vjp
+from tandem.autograd.lazy_sums import add_at, add_matmul
 from tandem.autograd.views import record_view
 from tandem.errors import DTypeError, IntegerRangeError, module_calls
-from tandem.forks import compiling
+from tandem.forks import collect, compiling, rest
 from tandem.graph.ir import Value, kept_builders
 from tandem.machine import preload
 from tandem.ops.extras import call
 from tandem.ops.host_call import run_step
+from tandem.ops.prepare import does_not_fit
 from tandem.tracing.describe import capture_of, spec_of
 from tandem.transforms.checkpoint import checkpoint
 
@@ -22,6 +24,10 @@ from tandem.transforms.checkpoint import checkpoint
 def _compile(function, descriptions):
     spec = [spec_of(d) for d in descriptions]
     with compiling():
+        if (
+            _runtime.capturing() and _runtime.compiled_lines() is not None
+        ):  # asked for them, the call tells of its end (_ended)
+            rest()
         if preload.watches_calls:
             _load_ahead(function, spec)
         from tandem.tracing.compile import compile_plan
@@ -44,8 +50,11 @@ def _compile_capture(*description):
         import tandem.tracing.compile  # noqa: F401  # first, as _compile does: Note [Imports in threads] in preload.py
         from tandem.tracing.program import compile_capture
 
-        with kept_builders():
-            return compile_capture(capture_of(*description))
+        try:
+            with kept_builders():
+                return compile_capture(capture_of(*description))
+        finally:
+            collect()
 
 
 def _convert(op: str, parameter: str, value, meets: str | None = None):
@@ -55,11 +64,7 @@ def _convert(op: str, parameter: str, value, meets: str | None = None):
     meets: a Python int met a tensor of this dtype, which has no room for it.
     """
     if meets is not None:
-        raise IntegerRangeError(
-            op,
-            f"{parameter} is {value}, which does not fit {meets}",
-            fix="convert the tensor to td.uint64 or a float type",
-        )
+        raise does_not_fit(op, parameter, value, meets)
     if isinstance(value, Value):
         return NotImplemented
     module = type(value).__module__
@@ -156,18 +161,6 @@ def _take_view(*args):
     return take_view(*args)
 
 
-def _join_rows(*args):
-    from tandem.transforms.grouped import join_rows
-
-    return join_rows(*args)
-
-
-def _add_rows(*args):
-    from tandem.transforms.grouped import add_rows
-
-    return add_rows(*args)
-
-
 def _run_graph(graph, inputs, memory_budget):
     from tandem.tracing.run_graph import run_graph
 
@@ -245,8 +238,8 @@ def connect():
     _runtime.set_callback("host_call", run_step)
     _runtime.set_callback("place_row", _place_row)
     _runtime.set_callback("take_view", _take_view)
-    _runtime.set_callback("join_rows", _join_rows)
-    _runtime.set_callback("add_rows", _add_rows)
+    _runtime.set_callback("add_matmul", add_matmul)
+    _runtime.set_callback("add_at", add_at)
     _runtime.set_callback("take_row", lambda block, row: block[row])
     _runtime.set_callback("contiguous", F.contiguous)
     _runtime.set_callback("concat", F.concat)
@@ -263,5 +256,6 @@ def connect():
     _runtime.set_callback("add_", F.add_)
     _runtime.set_callback("load_kernels", _load_kernels)
     _runtime.set_modules_here(module_calls.here)
+    module_calls.module_ranges = _runtime.module_ranges
     _runtime.set_callback("own_kernel", _own_kernel)
     _runtime.set_callback("library_paths", _library_paths)

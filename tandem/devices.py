@@ -46,7 +46,9 @@ class Device:
         self.job, self.task = job, task
         self._before: list = []
         if isinstance(index, str) or type not in _KINDS or (type == "cpu" and self.is_local):
-            code_of(self)  # says what is wrong with the name
+            code_of(Device._unchecked(type, index))  # says what is wrong with the name
+        elif type == "cpu" and index:
+            raise DeviceError(None, f"device {str(self)!r} is not available; a task has one 'cpu'")
 
     @classmethod
     def _unchecked(cls, type: str, index: int | None, job: str | None = None, task: int | None = None) -> Device:
@@ -120,14 +122,21 @@ def _parse(name: str) -> tuple[str, int | str | None, str | None, int | None]:
     kind, index = "cpu", None
     for part in name.strip("/").split("/") if name.startswith("/") else [name]:
         key, _, value = part.partition(":")
-        if key == "job":
+        if key == "job" and value:
             job = value
         elif key in ("task", "replica") and value.isdigit():
             task = int(value) if key == "task" else task
+        elif key in ("job", "task", "replica"):
+            rule = f"device {name!r} has {part!r} in it, where a {'name' if key == 'job' else 'whole number'} must follow {key}:"
+            raise DeviceError(None, rule, fix="write /job:worker/task:3, or /job:worker/task:3/device:cuda:0")
         else:
             kind, _, number = part.removeprefix("device:").lower().partition(":")
             kind = "cuda" if kind == "gpu" and name.startswith("/") else kind
             index = int(number) if number.isdigit() else number or None
+    if task is not None and job is None:
+        raise DeviceError(
+            None, f"device {name!r} names a task and no job", fix=f"write the job, too: /job:worker/task:{task}"
+        )
     return (kind, index, None, None) if job in (None, "localhost") else (kind, index, job, task or 0)
 
 
@@ -205,7 +214,7 @@ def code_of(device) -> int:
             raise DeviceError(None, f"device 'cpu:{index}' is not available; there is one 'cpu'")
         return 0
     if kind != "cuda":
-        raise DeviceError(None, f"device {str(device)!r} is not known; known are 'cpu' and 'cuda'")
+        raise DeviceError(None, f"device {str(device)!r} is not known; known are 'cpu' and 'cuda'", _ADVICE.get(kind))
     problem = _runtime.cuda_unavailable()
     if problem:
         problem, _, fix = problem.partition("\n  fix: ")
@@ -217,6 +226,9 @@ def code_of(device) -> int:
     return index + 1
 
 
+_ADVICE = {
+    "meta": "make layers on the CPU; layer.load_state_dict(state, assign=True) takes tensors as they are, without a copy"
+}
 _NO_DEVICE = (
     'leave out device=, or choose by device="cuda" if td.cuda.is_available() else "cpu"; `tandem doctor` tells more'
 )

@@ -5,7 +5,7 @@ A child of fork has one thread, and whatever the others were at stays as it was 
 imported, collections switched off. So a fork waits until other threads have left what is inside of `compiling()`, for a minute at
 most, and until they have imported the modules of this package that they are importing. What is left is put right in the child:
 locks made by `lock()` are free, garbage is collected again, and an import that began at the last moment is forgotten, so that the
-child begins it anew. The runtime does the same for its own locks (src/fork_guard.h).
+child begins it again. The runtime does the same for its own locks (src/fork_guard.h).
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ PATIENCE = 60.0  # seconds: the other thread may be waiting for this one
 _inside: dict[int, int] = {}  # thread -> how often it is inside of compiling()
 _changed = threading.Condition(threading.Lock())  # guards all here
 _forking: int | None = None  # the thread that forks: others do not begin to compile
+_resting: set[int] = (
+    set()
+)  # threads that collect no garbage until their call of a compiled function compiles its program
 _collects = True  # whether garbage was collected before the first thread came in
 _locks: weakref.WeakSet = weakref.WeakSet()
 
@@ -46,7 +49,8 @@ class compiling:
             if me not in _inside:
                 _changed.wait_for(lambda: _forking in (None, me), PATIENCE)
             if not _inside:
-                _collects = gc.isenabled()
+                if not _resting:
+                    _collects = gc.isenabled()
                 gc.disable()
             _inside[me] = _inside.get(me, 0) + 1
 
@@ -56,13 +60,27 @@ class compiling:
             _inside[me] -= 1
             if not _inside[me]:
                 del _inside[me]
-            if not _inside:
-                _collect_again()
+            _collect_again()
             _changed.notify_all()
 
 
+def rest():
+    """Inside of `compiling()`, for an operator that a compiled function calls: garbage is not collected until `collect()`. Its
+    program is compiled soon, and one look through what all of its operators have left is enough."""
+    _resting.add(threading.get_ident())
+
+
+def collect():
+    """The end of `rest()`."""
+    me = threading.get_ident()
+    if me in _resting:
+        with _changed:
+            _resting.discard(me)
+            _collect_again()
+
+
 def _collect_again():
-    if _collects:
+    if _collects and not _inside and not _resting:
         gc.enable()
 
 
@@ -113,8 +131,9 @@ def _in_child():
     global _changed, _forking
     _changed, _forking = threading.Condition(threading.Lock()), None
     me = threading.get_ident()
-    was_busy, depth = bool(_inside), _inside.get(me)
+    was_busy, depth = bool(_inside or _resting), _inside.get(me)
     _inside.clear()
+    _resting.intersection_update((me,))
     if depth:
         _inside[me] = depth
     elif was_busy:

@@ -29,3 +29,7 @@ share_memory: Callable = _absent  # (tensor) -> tensor in shared memory; tandem/
 checkpoint: Callable = (
     _absent  # (function, *args) -> results that backward computes again; tandem/transforms/checkpoint.py
 )
+ranks_of: Callable = lambda group: (
+    None
+)  # (process group, None: all) -> (token, size); None where there is one rank, or it is not
+# this one's group. tandem/distributed/group.py provides it when it is imported: without it there are no ranks

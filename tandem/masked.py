@@ -57,13 +57,15 @@ def prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 
 def cumsum(input, dim, *, dtype=None, mask=None):
-    """Running sum, to which elements where mask does not hold add nothing."""
-    return F.cumsum(_filled("cumsum", input, mask, dtype, 0), dim)
+    """Running sum in the input's dtype, to which elements where mask does not hold add nothing."""
+    filled = _filled("cumsum", input, mask, dtype, 0)
+    return F.cumsum(filled, dim, dtype=filled.dtype)
 
 
 def cumprod(input, dim, *, dtype=None, mask=None):
-    """Running product, to which elements where mask does not hold add nothing."""
-    return F.cumprod(_filled("cumprod", input, mask, dtype, 1), dim)
+    """Running product in the input's dtype, to which elements where mask does not hold add nothing."""
+    filled = _filled("cumprod", input, mask, dtype, 1)
+    return F.cumprod(filled, dim, dtype=filled.dtype)
 
 
 def amax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
@@ -79,15 +81,15 @@ def amin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 
 def argmax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Position of the largest of the elements where mask holds."""
+    """Position of the largest of the elements where mask holds, in the input's dtype as PyTorch gives it."""
     kind = input.dtype if dtype is None else dtypes.as_dtype(dtype)
-    return F.argmax(_filled("argmax", input, mask, dtype, _lowest(kind)), dim, bool(keepdim))
+    return F.astype(F.argmax(_filled("argmax", input, mask, dtype, _lowest(kind)), dim, bool(keepdim)), kind)
 
 
 def argmin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Position of the smallest of the elements where mask holds."""
+    """Position of the smallest of the elements where mask holds, in the input's dtype as PyTorch gives it."""
     kind = input.dtype if dtype is None else dtypes.as_dtype(dtype)
-    return F.argmin(_filled("argmin", input, mask, dtype, _highest(kind)), dim, bool(keepdim))
+    return F.astype(F.argmin(_filled("argmin", input, mask, dtype, _highest(kind)), dim, bool(keepdim)), kind)
 
 
 def _count(input, mask, dim, keepdim, dtype):

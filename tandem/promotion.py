@@ -38,11 +38,20 @@ def follow_pytorch() -> None:
     _everywhere = True
 
 
-def axes_first() -> bool:
-    """Whether the program that called us follows PyTorch: tensors without axes adapt to those that have some."""
+def axes_first(op=None, parameter: str = "") -> bool:
+    """Whether the program that called us follows PyTorch: tensors without axes adapt to those that have some.
+
+    With an operator and the name of a parameter, which got an empty sequence: whether this stands for all axes.
+    """
+    if op is not None:
+        return _means_all(op, parameter)
+    return follows_pytorch(sys._getframe(1))
+
+
+def follows_pytorch(frame) -> bool:
+    """Whether the program that a frame belongs to does."""
     if _everywhere is None or _everywhere:
         return _everywhere is True
-    frame = sys._getframe(1)
     while frame is not None:
         names = frame.f_globals
         module = names.get("__name__")
@@ -52,6 +61,19 @@ def axes_first() -> bool:
             return any(_is_pytorch(value) for value in list(names.values()))
         frame = frame.f_back
     return False
+
+
+def _means_all(op, parameter: str) -> bool:
+    """x.sum(()) adds up all elements in PyTorch, and none by the standard. Code of this package means what it says."""
+    if not any(p.name == parameter and p.axes for p in op.parameters):
+        return False
+    names = sys._getframe(2).f_globals
+    module = names.get("__name__")
+    if _is_within(module, _PYTORCH):
+        return True
+    if _is_within(module, "tandem"):
+        return False
+    return _everywhere is True or any(_is_pytorch(value) for value in list(names.values()))
 
 
 def _is_pytorch(value) -> bool:

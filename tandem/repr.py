@@ -142,7 +142,8 @@ def format_tensor(t) -> str:
     text = _complex_format(values) if t.dtype.is_complex else _number_format(values) if t.dtype.is_floating else str
     if t.ndim:
         text = _aligned(text, values)
-    prefix = f"{type(t).__name__.lower()}("
+    kind = type(t)
+    prefix = f"{kind.__name__ if getattr(kind, '_overrides_operators', False) else kind.__name__.lower()}("
     body = _layout(nested, t.ndim, text, len(prefix))
     if data.size == 0 and t.ndim != 1:
         body = f"[], shape={t.shape}"

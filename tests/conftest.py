@@ -3,6 +3,9 @@ import signal
 
 import pytest
 
+from tandem import _runtime
+from tandem.machine import tune
+
 
 @pytest.fixture(scope="session", autouse=True)
 def interrupts():
@@ -15,6 +18,16 @@ def older_objects():
     """What earlier modules left, plans above all, is not walked again by each collection: the tests ask for many."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def own_products():
+    """Whatever was measured on this machine: the choice may differ between numbers of threads, and with it the last bits."""
+    for kind in range(1, len(tune.KINDS)):
+        _runtime.force_products(kind, True)
+    yield
+    for kind in range(1, len(tune.KINDS)):
+        _runtime.force_products(kind, None)
 
 
 NO_LAPACK = "factorisations need LAPACK (libscipy_openblas.so), and this copy of Tandem has none"

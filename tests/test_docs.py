@@ -7,15 +7,20 @@ import codeop
 import contextlib
 import doctest
 import io
+import os
 import pathlib
 import re
 import runpy
+import subprocess
+import sys
+import time
 
 import pytest
 
 from tandem.ops.define import PRIMITIVES
 from tandem.passes.graph_pass import PASSES
 from tandem.session import reset_default_graph
+from tests.browser import Browser
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -103,3 +108,22 @@ def test_every_page_of_the_reference_belongs_to_a_topic():
     assert list(made) == list(reference["TOPICS"])
     named = [title for titles in reference["TOPICS"].values() for title in titles]
     assert sorted(named) == sorted(title for found in made.values() for title in found)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_searched_from_the_disk(tmp_path):
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+    with Browser() as page:
+        page.open((tmp_path / "index.html").as_uri())
+        page.run(
+            "(() => { const field = document.querySelector('[data-md-component=search-query]'); field.focus();"
+            " field.value = 'scaled_dot_product_attention'; field.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true})) })()"
+        )
+        until = time.monotonic() + 60
+        while not page.run("document.querySelectorAll('.md-search-result__item').length"):
+            assert time.monotonic() < until, page.problems
+            time.sleep(0.1)
+        assert page.problems == []  # nothing was asked of the network

@@ -63,6 +63,51 @@ def test_collections_stay_off_for_who_switched_them_off():
         gc.enable()
 
 
+def _new_operator():
+    def unknown(x):
+        return F.exp(x) + 3
+
+    unknown.__annotations__ = {"x": "Tensor"}
+    return op(unknown, hidden=True)
+
+
+@pytest.mark.parametrize("end", ["returns", "fails", "drops"])
+def test_what_operators_of_a_compiled_call_leave_is_collected_once_it_ends(end):
+    unknown_yet, collects = _new_operator(), []
+
+    @td.compile
+    def call(x):
+        y = unknown_yet(x)
+        collects.append(gc.isenabled())
+        if end == "fails":
+            raise ValueError("no")
+        return y if end == "returns" else None
+
+    assert gc.isenabled()
+    if end == "fails":
+        with pytest.raises(ValueError, match="no"):
+            call(td.ones(2))
+    else:
+        call(td.ones(2))
+    assert collects == [False]
+    assert gc.isenabled()
+
+
+def test_garbage_is_collected_after_the_first_program_of_a_call():
+    unknown_yet, collects = _new_operator(), []
+
+    @td.compile
+    def call(x):
+        y = unknown_yet(x)
+        collects.append(gc.isenabled())
+        y.sum().item()
+        collects.append(gc.isenabled())
+        return y
+
+    call(td.ones(2))
+    assert collects == [False, True]
+
+
 def test_locks_are_free_in_a_child():
     lock = forks.lock()
     with lock:

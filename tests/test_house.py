@@ -73,7 +73,7 @@ def test_shares_do_not_fall(house):
     bare, public = house.without_docstring(known)
     assert 1 - len(bare) / public >= 0.7
     assert house.tested_share(known, False) >= 0.7
-    assert house.tested_share(known, True) >= 0.59, "tests lie in the folder that mirrors that of the source"
+    assert house.tested_share(known, True) >= 0.6, "tests lie in the folder that mirrors that of the source"
     assert len(house.long_files()) <= 22
 
 
@@ -85,7 +85,7 @@ def test_what_the_runtime_hands_to_python_has_names(house):
 def test_operators_answer_for_themselves(house):
     """Names are compared where a pattern is one operator; what holds for several is an attribute. These may fall, not rise."""
     known = house.modules()
-    assert len(house.names_compared(known)) <= 124
+    assert len(house.names_compared(known)) <= 64
     assert len(house.attributes_asked(known)) <= 4
 
 

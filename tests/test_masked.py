@@ -39,3 +39,13 @@ def test_gradients_reach_the_elements_of_the_mask_alone():
     x = td.tensor(X, requires_grad=True)
     td.masked.sum(x, 1, mask=td.tensor(MASK)).sum().backward()
     np.testing.assert_array_equal(x.grad.numpy(), MASK.astype(float))
+
+
+def test_running_reductions_and_positions_have_the_dtype_of_the_input():
+    x = td.tensor([3, 1, 2], dtype=td.int16)
+    mask = td.tensor([True, False, True])
+    for name, expected in (("cumsum", [3, 3, 5]), ("cumprod", [3, 3, 6])):
+        made = getattr(td.masked, name)(x, 0, mask=mask)
+        assert made.dtype is td.int16 and made.tolist() == expected
+    made = td.masked.argmin(x.to(td.float32), mask=mask)
+    assert made.dtype is td.float32 and made.item() == 2.0

@@ -144,3 +144,9 @@ def test_every_pass_and_every_step_of_lowering_has_a_test_of_its_name():
         f"tests/codegen/test_{step.__name__}.py" for step in LOWERING
     ]
     assert [] == [path for path in dict.fromkeys(missing) if not (PACKAGE.parent / path).exists()]
+
+
+def test_folders_with_python_files_are_packages():
+    """What documents and checks packages does not look into folders without __init__.py."""
+    folders = {path.parent for path in PACKAGE.rglob("*.py")}
+    assert [] == sorted(str(f.relative_to(ROOT)) for f in folders if not (f / "__init__.py").exists())

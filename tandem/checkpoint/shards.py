@@ -60,11 +60,12 @@ def remove_abandoned(folder: str, name: str):
     """Removes what the journals of dead saves name, less what the index names. Within files.locked()."""
 
     def remove(fd: int):
-        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            found = json.loads(os.pread(fd, os.fstat(fd).st_size, 0))
-            index = os.path.join(folder, os.path.basename(found["index"]))
-            ours, kept = _shards_of(index), set(named_by(index))
-            remove_named(folder, [name for name in found["shards"] if ours.fullmatch(name) and name not in kept])
+        for line in os.pread(fd, os.fstat(fd).st_size, 0).splitlines():
+            with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
+                found = json.loads(line)
+                index = os.path.join(folder, os.path.basename(found["index"]))
+                ours, kept = _shards_of(index), set(named_by(index))
+                remove_named(folder, [name for name in found["shards"] if ours.fullmatch(name) and name not in kept])
 
     files.remove_leftovers(folder, name, JOURNAL, remove)
 
@@ -118,8 +119,9 @@ class Claim:
                 raise
 
     def _write_journal(self, names: list[str]):
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps({"index": os.path.basename(self.index), "shards": names}).encode(), 0)
+        """Adds a line: whoever is killed in between leaves the lines before it."""
+        line = json.dumps({"index": os.path.basename(self.index), "shards": names}) + "\n"
+        os.pwrite(self._fd, line.encode(), os.fstat(self._fd).st_size)
 
     def commit(self, text: str, durable: bool):
         """Puts the index into place and removes what is older."""
@@ -131,7 +133,7 @@ class Claim:
     def _note_older(self):
         """What the index that is about to be replaced names; in the journal too, so that it goes if we die now."""
         self._older = [name for name in named_by(self.index) if name not in self.names]
-        self._write_journal([*self.names, *self._older])
+        self._write_journal(self._older)
 
     def _remove_older(self):
         with contextlib.suppress(FileNotFoundError):

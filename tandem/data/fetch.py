@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem.data.collate import Stacker, default_collate
-from tandem.data.seeding import begin_sample, end_sample, find_generators
+from tandem.data.seeding import begin_sample, end_sample, find_generators, present_sample
 from tandem.errors import WorkerError
 
 
@@ -78,7 +78,7 @@ class MapFetcher:
         return self
 
     def fetch(self, indices):
-        dataset, key = self.dataset, self.epoch_key
+        dataset, key, outer = self.dataset, self.epoch_key, present_sample()
         draws = getattr(dataset, "draws", True)
         if draws and self.globally:
             find_generators()  # once a batch: they may have been exchanged
@@ -115,7 +115,7 @@ class MapFetcher:
         except StopIteration as error:
             raise stop_error(f"{type(dataset).__name__}.{method}({at!r})") from error
         finally:
-            end_sample()
+            end_sample(outer)
 
     def _collate(self, samples):
         return _collated(self.collate or default_collate, samples)
@@ -146,18 +146,21 @@ class StreamFetcher:
 
     def begin(self, epoch_key: int):
         self.epoch_key, self.position = epoch_key, 0
+        outer = present_sample()
         # What __iter__ draws, such as an order of files, must be the same for all workers.
         begin_sample(epoch_key, -1, self.globally)
         try:
             self.iterator = iter(self.dataset)
         except StopIteration as error:
             raise stop_error(f"{type(self.dataset).__name__}.__iter__()") from error
+        finally:
+            end_sample(outer)
         self.skip = getattr(self.iterator, "skip", self.iterator.__next__)
         return self
 
     def fetch(self, place):
         """Samples start ... start + count of the stream as a batch; raises Ended behind its end."""
-        start, count = place
+        (start, count), outer = place, present_sample()
         try:
             try:
                 while self.position < start:
@@ -183,4 +186,4 @@ class StreamFetcher:
                 else _collated(self.collate, samples[0])
             )
         finally:
-            end_sample()
+            end_sample(outer)

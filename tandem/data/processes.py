@@ -37,6 +37,9 @@ from tandem.multiprocessing.pack import pack, unpack
 from tandem.multiprocessing.space import Space
 
 _EPOCHS = itertools.count()
+_ENDS_WITHIN = (
+    10.0  # seconds in which the status of a worker comes whose connection has ended: a busy machine takes its time
+)
 _DEAD = (EOFError, BrokenPipeError, ConnectionResetError)
 
 
@@ -131,7 +134,7 @@ class WorkerPool:
         return message
 
     def death(self, w: _Worker) -> WorkerError:
-        w.process.join(1)
+        w.process.join(_ENDS_WITHIN)
         code, number = w.process.exitcode, self.workers.index(w)
         fix = None
         if code is None:

@@ -155,7 +155,7 @@ class WeightedRandomSampler(_Random):
         if not replacement and num_samples > self.weights.shape[0]:
             raise ValueRangeError(
                 "WeightedRandomSampler",
-                f"{num_samples} of {self.weights.shape[0]} indices cannot be drawn without replacement",
+                f"{num_samples} of {self.weights.shape[0]} indices cannot be sampled without replacement",
             )
 
     def __iter__(self):

@@ -60,8 +60,13 @@ def begin_sample(epoch_key: int, index: int, globally: bool):
             seeds.set_slowly(mix(epoch_key, index))
 
 
-def end_sample():
-    _sample.current = None
+def present_sample() -> tuple | None:
+    """What end_sample takes: the sample around one that begins, whose dataset may have a loader of its own; mostly none."""
+    return _sample.current
+
+
+def end_sample(outer: tuple | None):
+    _sample.current = outer
 
 
 def sample_random():

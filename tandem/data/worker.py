@@ -5,12 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import multiprocessing
-import os
 import pickle
-import select
 import signal
-import threading
-import time
 import traceback
 from multiprocessing.reduction import recv_handle, send_handle
 
@@ -19,6 +15,7 @@ from tandem.data import collate
 from tandem.data.arena import Arena
 from tandem.data.fetch import Ended, StreamFetcher, WorkerInfo, set_worker_info
 from tandem.multiprocessing.pack import pack, unpack
+from tandem.multiprocessing.parent import end_with
 
 
 def receive_memory(connection):
@@ -37,35 +34,6 @@ def describe(error: BaseException) -> bytes:
     except Exception:
         body = None
     return pickle.dumps((body, type(error).__name__, str(error), text))
-
-
-def end_with(process: int):
-    """Has this process end when another one does. The connection alone does not tell: any child that the other one forked holds
-    its end open. Nor does PR_SET_PDEATHSIG, which goes by the thread that made us."""
-
-    def wait():
-        try:
-            handle = os.pidfd_open(process)
-        except ProcessLookupError:
-            os._exit(1)
-        except (AttributeError, OSError):  # another system, or an old kernel
-            while _is_alive(process):
-                time.sleep(1)
-        else:
-            select.select([handle], [], [])
-        os._exit(1)
-
-    threading.Thread(target=wait, name="tandem-parent", daemon=True).start()
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def main(connection, number: int, count: int, process: int, inherited=None):

@@ -39,6 +39,7 @@ Raise with the op (an Op or its name, or None), the rule that is broken, and if 
 The user's line is looked up when the exception is made, never before.
 """
 
+import contextlib
 import os
 import sys
 import warnings
@@ -84,9 +85,10 @@ __all__ = [
 ]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Frames of these stand between a user's call and ours when a function is decorated or imported; they explain nothing.
+# Frames of these stand between a user's call and ours when a function is decorated or imported, or begin a thread; they explain
+# nothing.
 _IMPORT = "<frozen importlib"
-_PLUMBING = (os.sep + "contextlib.py", os.sep + "functools.py")
+_PLUMBING = tuple(os.sep + name for name in ("contextlib.py", "functools.py", "threading.py"))
 
 
 class Source(NamedTuple):
@@ -103,9 +105,8 @@ class Source(NamedTuple):
 
     def __str__(self) -> str:
         file = self.file
-        here = os.getcwd() + os.sep
-        if file.startswith(here):
-            file = file[len(here) :]
+        with contextlib.suppress(OSError):  # the working directory was removed
+            file = file.removeprefix(os.getcwd() + os.sep)
         return f"{file}:{self.line}" + ("" if self.function == "<module>" else f" in {self.function}")
 
 

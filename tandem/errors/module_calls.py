@@ -8,26 +8,25 @@ finds comes later still: the place of such a call is kept with it (Note [Modules
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
+from typing import NamedTuple
 
-_local = threading.local()
 bases: list = []  # nn.Module
 codes: list = []  # of functions that call modules, `self` (tandem/nn/module.py)
-running: list[None] = []  # one for each compiled function that runs, in any thread: modules look at this first
+module_ranges = list  # _runtime.module_ranges, once there is one
 
 
-def begin() -> list | None:
-    """A compiled function begins: modules add (first call, call behind the last, module), inner ones first. For `end`."""
-    running.append(None)
-    before = getattr(_local, "ranges", None)
-    _local.ranges = []
-    return before
+class ModuleRange(NamedTuple):
+    """A module that a compiled function has called, and the operators that were called in it."""
+
+    first: int
+    behind: int  # -1 while it runs
+    module: object
 
 
-def end(before: list | None):
-    running.pop()
-    _local.ranges = before
+def _ranges() -> list[ModuleRange]:
+    """Of the compiled function that runs now, outer ones first."""
+    return [ModuleRange(*found) for found in module_ranges()]
 
 
 def note(error: BaseException, module, first: int = 0):
@@ -41,9 +40,9 @@ def note(error: BaseException, module, first: int = 0):
         return
     if not hasattr(error, "_modules_named"):
         error._modules_named = True
-        for begin, end, inner in getattr(_local, "ranges", None) or ():
-            if begin <= call < end:
-                _note_path(inner, error)
+        for ended in reversed(_ranges()):  # inner ones first; those that still run hear of it themselves
+            if ended.first <= call < ended.behind:
+                _note_path(ended.module, error)
     if module is not None and call >= first:
         _note_path(module, error)
 
@@ -75,44 +74,37 @@ def _note_path(module, error: BaseException):
     error._tandem_module = (inner, module, path, made)
 
 
-def add(first: int, behind: int, module):
-    ranges = getattr(_local, "ranges", None)
-    if ranges is not None:  # not what td.scan describes while only another thread runs a compiled function
-        ranges.append((first, behind, module))
-
-
 # -- errors that show late
 
 
 def _running():
-    """Calls of modules that run, inner ones first: the variables of Module.__call__, or what the runtime called in its place."""
+    """Modules that run, inner ones first: of calls of Module.__call__, or of what the runtime called in its place."""
     frame = sys._getframe(1)
     while frame is not None:
         code, outer = frame.f_code, frame.f_back
         if code in codes:
-            yield frame.f_locals
+            yield frame.f_locals["self"]
         elif code.co_argcount and (outer is None or outer.f_code not in codes):
             one = frame.f_locals.get(code.co_varnames[0])
             if isinstance(one, tuple(bases)) and getattr(type(one).forward, "__code__", None) is code:
-                yield {"self": one, "first": -1}
+                yield one
         frame = outer
 
 
 def here() -> tuple:
     """The place of what runs now."""
-    return tuple(weakref.ref(call["self"]) for call in _running())
+    return tuple(map(weakref.ref, _running()))
 
 
 def modules_of(first: int, count: int) -> tuple[list, list]:
     """The innermost and the outermost module around each of `count` calls of the compiled function that runs, from this one on."""
     total = first + count
-    ranges = list(getattr(_local, "ranges", None) or ())
-    ranges += [(call["first"], total, call["self"]) for call in _running() if call["first"] >= 0]
     inner, outer = [None] * count, [None] * count
-    for begin, end, module in reversed(ranges):  # outer ones first
-        for number in range(max(begin - first, 0), min(end, total) - first):
-            inner[number] = module
-            outer[number] = outer[number] or module
+    for called in _ranges():
+        behind = total if called.behind < 0 else min(called.behind, total)
+        for number in range(max(called.first - first, 0), behind - first):
+            inner[number] = called.module
+            outer[number] = outer[number] or called.module
     return inner, outer
 
 

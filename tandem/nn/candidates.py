@@ -1,11 +1,17 @@
 """Candidate samplers: classes drawn in place of all of them, and how often each is expected (TensorFlow's names).
 
 Draws are made at once, in compiled functions too: they are inputs of the program, not part of it.
+
+Note [Different classes]
+Draws until there are n different classes are clocks that ring: class i first after a time that is exponential with rate p_i, and
+the sample is the n that ring first. Let t be when the next one does. Then class i is in the sample with probability
+1 - exp(-p_i t), given all other clocks, and sums over the sample divided by these are unbiased estimates of sums over all classes
+(priority sampling: Duffield, Lund, Thorup, 2007). With the number of draws up to the last class of the sample in place of t, as
+TensorFlow has it, they are not: by a quarter where three of 50 classes are drawn most of the time.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import NamedTuple
 
@@ -41,10 +47,6 @@ class CandidateSampler:
         """Of classes (*) -> (*), float32"""
         raise NotImplementedError
 
-    def chance(self, k: float) -> float:
-        """The probability of one class."""
-        raise NotImplementedError
-
     def draw(self, count: int, generator=None):
         """count classes, independent of one another."""
         raise NotImplementedError
@@ -69,28 +71,29 @@ class CandidateSampler:
         with at_once(true_classes):
             self.observe(true_classes)
             if not unique:
-                sampled, tries = self.draw(num_sampled, generator), num_sampled
+                sampled, time = self.draw(num_sampled, generator), num_sampled
             else:
-                sampled, tries = self._different(num_sampled, generator)
-            return Candidates(
-                sampled,
-                self._expected(self.probability(true_classes), tries, unique),
-                self._expected(self.probability(sampled), tries, unique),
-            )
+                sampled, time = self._different(num_sampled, generator)
+            return self._candidates(sampled, true_classes, time, unique)
 
     def _different(self, count: int, generator):
-        """Classes in the order in which they were first drawn, and after how many draws there were enough."""
-        drawn = self.draw(2 * count, generator)
+        """Classes in the order in which they were first drawn, and when the next one would be: Note [Different classes]."""
+        wanted = min(count + 1, self.range_max)
+        drawn = self.draw(2 * wanted, generator)
         while True:
             _, group = F.unique(drawn, return_inverse=True)
             n = drawn.shape[0]
             numbers = F.arange(n)
             first = F.full((int(F.amax(group)) + 1,), n, dtype=dtypes.int64)
             first = F.scatter_reduce(first, 0, group, numbers, "amin")
-            if first.shape[0] >= count:
+            if first.shape[0] >= wanted:
                 first = F.sort(first)
                 first = first[0] if isinstance(first, tuple) else first
-                return drawn[first[:count]], int(first[count - 1]) + 1
+                if wanted == count:  # all classes
+                    return drawn[first[:count]], math.inf
+                # Between draws lie times that are exponential with rate 1.
+                gaps = -F.log1p(-F.rand((int(first[count]) + 1,), generator=generator, dtype=dtypes.float64))
+                return drawn[first[:count]], F.astype(F.sum(gaps), dtypes.float32)
             drawn = F.concat([drawn, self.draw(2 * n, generator)], 0)
 
     def _in_graph(self, true_classes, num_sampled: int, unique: bool) -> Candidates:
@@ -103,46 +106,17 @@ class CandidateSampler:
         if not unique:
             ends = F.cumsum(every, 0)
             sampled = F.clip(F.searchsorted(ends, noise[:num_sampled], right=True), 0, self.range_max - 1)
-            tries = num_sampled
-        else:
-            keys = F.log(every) - F.log(-F.log(F.clip(noise, 1e-20, 1 - 1e-7)))
-            sampled = F.topk(keys, num_sampled)[1]
-            tries = _tries(self.chance, self.range_max, num_sampled)
-        return Candidates(
-            sampled,
-            self._expected(self.probability(true_classes), tries, unique),
-            self._expected(self.probability(sampled), tries, unique),
-        )
+            return self._candidates(sampled, true_classes, num_sampled, False)
+        keys = F.log(every) - F.log(-F.log(F.clip(noise, 1e-20, 1 - 1e-7)))
+        if num_sampled == self.range_max:
+            return self._candidates(F.topk(keys, num_sampled)[1], true_classes, math.inf, True)
+        keys, sampled = F.topk(keys, num_sampled + 1)
+        return self._candidates(sampled[:num_sampled], true_classes, F.exp(-keys[num_sampled]), True)
 
-    @staticmethod
-    def _expected(probability, tries: int, unique: bool):
-        return -F.expm1(tries * F.log1p(-probability)) if unique else probability * tries
-
-
-_EXACT, _STEPS = 1000, 2000
-
-
-def _tries(chance, classes: int, count: int) -> float:
-    """After how many draws so many different classes are expected; chance(k): the probability of class k, which falls smoothly:
-    beyond the first classes, one stands for its neighbours."""
-    if count >= classes:
-        return 1e9
-    exact = min(classes, _EXACT)
-    groups = [(chance(k), 1.0) for k in range(exact)]
-    ratio = (classes / exact) ** (1 / _STEPS)
-    edges = [exact * ratio**i for i in range(_STEPS + 1)] if classes > exact else []
-    groups += [(chance((a + b - 1) / 2), b - a) for a, b in itertools.pairwise(edges)]
-
-    def different(n: float) -> float:
-        return sum(-size * math.expm1(n * math.log1p(-p)) for p, size in groups)
-
-    low = high = float(count)
-    while different(high) < count:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if different(middle) < count else (low, middle)
-    return high
+    def _candidates(self, sampled, true_classes, time, unique: bool) -> Candidates:
+        """time: in which classes were drawn, one on average in a unit of it."""
+        expected = lambda p: -F.expm1(-p * time) if unique else p * time
+        return Candidates(sampled, expected(self.probability(true_classes)), expected(self.probability(sampled)))
 
 
 class LogUniformSampler(CandidateSampler):
@@ -151,9 +125,6 @@ class LogUniformSampler(CandidateSampler):
     def probability(self, classes):
         k = F.astype(classes, dtypes.float32)
         return F.log1p(1 / (k + 1)) / math.log(self.range_max + 1)
-
-    def chance(self, k):
-        return math.log1p(1 / (k + 1)) / math.log(self.range_max + 1)
 
     def draw(self, count, generator=None):
         u = F.rand((count,), generator=generator, dtype=dtypes.float64)
@@ -165,9 +136,6 @@ class UniformSampler(CandidateSampler):
 
     def probability(self, classes):
         return F.full(classes.shape, 1 / self.range_max, dtype=dtypes.float32)
-
-    def chance(self, k):
-        return 1 / self.range_max
 
     def draw(self, count, generator=None):
         return F.randint(0, self.range_max, (count,), generator=generator)

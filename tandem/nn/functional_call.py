@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from tandem.ops import stack
 
 
@@ -24,6 +26,15 @@ def functional_call(
         else [parameter_and_buffer_dicts]
     ):
         given.update(part)
+    with replaced(module, given, tie_weights, strict):
+        args = args if isinstance(args, (tuple, list)) else (args,)
+        return module(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def replaced(module, given: dict, tie_weights: bool = True, strict: bool = False):
+    """While inside, a module has other tensors in place of its parameters and buffers, which are given by name."""
+    given = dict(given)
     known = {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),
@@ -45,8 +56,7 @@ def functional_call(
         places.append((kind, last, kind[last]))
         kind[last] = value
     try:
-        args = args if isinstance(args, (tuple, list)) else (args,)
-        return module(*args, **(kwargs or {}))
+        yield module
     finally:
         for kind, last, before in places:
             kind[last] = before

@@ -10,7 +10,7 @@ from tandem.errors import ShapeError, ValueRangeError
 from tandem.ops.define import op
 from tandem.ops.loss import reduce_loss
 from tandem.ops.precision import in_float32, round_loss, widen
-from tandem.ops.prepare import show_shape
+from tandem.ops.prepare import broadcast_shapes, show_shape
 from tandem.tensors.constructors import asarray
 
 
@@ -70,6 +70,12 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin=0
 @in_float32(loss=True)
 def soft_margin_loss(input: Tensor, target: Tensor, *, reduction="mean"):
     """log(1 + exp(-target * input)), for targets 1 and -1."""
+    made = broadcast_shapes("soft_margin_loss", input.shape, target.shape)
+    if len(made) != input.ndim or any(a != b for a, b in zip(made, input.shape, strict=True)):
+        raise ShapeError(
+            "soft_margin_loss",
+            f"input is {show_shape(input.shape)} and target {show_shape(target.shape)}; target must spread to the input's shape",
+        )
     return reduce_loss("soft_margin_loss", F.softplus(-target * input), reduction)
 
 

@@ -16,7 +16,6 @@ from tandem.nn.summary import summarize
 from tandem.ops import empty_like
 
 Tensor = _runtime.Tensor
-_noted_calls = _runtime.noted_calls
 _MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
@@ -63,17 +62,18 @@ class Module:
         compile_module(self, whole, memory_budget, recompile_limit)
 
     def __call__(self, *args, **kwargs) -> Any:
-        first = _noted_calls() if module_calls.running else -1
+        first, number = _runtime.captured_calls(), _runtime.open_module(self)
         try:
             if self._hooks is None:
                 result = self.forward(*args, **kwargs)
             else:
                 result = self._hooks.call(self, args, kwargs)
-        except Exception as error:
-            module_calls.note(error, self, first)
+        except BaseException as error:
+            _runtime.close_module(number, True)
+            if isinstance(error, Exception):
+                module_calls.note(error, self, first)
             raise
-        if first >= 0:
-            module_calls.add(first, _noted_calls(), self)
+        _runtime.close_module(number)
         return result
 
     # -- members

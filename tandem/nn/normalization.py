@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tandem import dtypes
+from tandem import _runtime, dtypes, hooks
 from tandem.nn import functional as F
 from tandem.nn import init
 from tandem.nn.linear import empty_parameter
 from tandem.nn.module import Module
 from tandem.nn.parameter import empty_tensor
 from tandem.ops.normalization import batch_norm_counted
+from tandem.ops.sync_batch import sync_batch_norm
 
 
 class _ByStatistics(Module):
@@ -116,17 +117,27 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation of (N, C, *) whose statistics are those of all processes; there is one here, so it is BatchNorm of any
-    number of axes. Programs that convert their models run unchanged."""
+    """Batch normalisation of (N, C, *) by the statistics of the batches of all ranks, while training.
+
+    process_group: the ranks; all unless given. All of them must run the layer; their batches may differ in size, and be empty.
+    Without a process group, and for sharded tensors, whose batch is that of all ranks anyway, it is BatchNorm.
+    """
 
     ndims = tuple(range(2, 9))
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
                  track_running_stats: bool = True, process_group=None, device=None, dtype=None, *,
                  bias: bool = True):  # fmt: skip
-        if process_group is not None:
-            raise ValueError("SyncBatchNorm: there are no groups of processes here; leave process_group out")
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        self.process_group = process_group
+
+    def forward(self, input):
+        ranks = hooks.ranks_of(self.process_group) if self.training else None
+        if ranks is None or input.ndim < 2 or _is_sharded(input):
+            return super().forward(input)
+        token, size = ranks
+        count = self._count()
+        return sync_batch_norm(input, *self._tracked(), self.weight, self.bias, count, self.eps, token, size)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group=None) -> Module:
@@ -140,6 +151,7 @@ class SyncBatchNorm(_BatchNorm):
                 module.affine,
                 module.track_running_stats,
                 process_group,
+                bias=module.bias is not None,
             )
             made._parameters.update(module._parameters)
             made._buffers.update(module._buffers)
@@ -147,6 +159,10 @@ class SyncBatchNorm(_BatchNorm):
         for name, child in module.named_children():
             made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
         return made
+
+
+def _is_sharded(x) -> bool:
+    return isinstance(x, _runtime.Tensor) and _runtime.parts_of(x) is not None
 
 
 class _InstanceNorm(_ByStatistics):

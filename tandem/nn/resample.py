@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import tandem.ops as F
@@ -71,8 +72,12 @@ def interpolate(input, size=None, scale_factor=None, mode: str = "nearest", alig
                 if sizes[axis] != spatial[axis]:
                     input = F.repeat_interleave(input, sizes[axis] // spatial[axis], axis + 2)
             return input if sizes != tuple(spatial) else F.clone(input)
-    if not input.dtype.is_inexact and mode not in ("nearest", "nearest-exact"):
-        return _resize_bytes(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+    if not input.dtype.is_inexact and input.dtype is not dtypes.uint8 and mode not in ("nearest", "nearest-exact"):
+        raise UnsupportedError(
+            "interpolate",
+            f"mode {mode!r} takes floats, or bytes (uint8), not {input.dtype}",
+            fix="convert the input: x.float()",
+        )
     kind = "linear" if mode in ("bilinear", "trilinear") else "cubic" if mode == "bicubic" else mode
     steps = [_step(n, m, f, kind, bool(align_corners)) for n, m, f in zip(spatial, sizes, factors, strict=True)]
     if antialias:
@@ -83,22 +88,10 @@ def interpolate(input, size=None, scale_factor=None, mode: str = "nearest", alig
             taps = math.ceil(reach * max(steps[axis], 1.0)) * 2 + 1
             input = _average_axis(input, axis + 2, sizes[axis], steps[axis], kind, bool(align_corners), taps)
         return input
-    for axis, (m, step) in enumerate(zip(sizes, steps, strict=True)):
-        input = _resize_axis(input, axis + 2, m, step, kind, bool(align_corners))
+    order = reversed(range(axes)) if input.dtype is dtypes.uint8 else range(axes)  # bytes are rounded after each axis
+    for axis in order:
+        input = _resize_axis(input, axis + 2, sizes[axis], steps[axis], kind, bool(align_corners))
     return input
-
-
-def _resize_bytes(input, *options):
-    """Bytes are averaged as floats and rounded."""
-    mode = options[2]
-    if input.dtype is not dtypes.uint8:
-        raise UnsupportedError(
-            "interpolate",
-            f"mode {mode!r} takes floats, or bytes (uint8), not {input.dtype}",
-            fix="convert the input: x.float()",
-        )
-    made = interpolate(F.astype(input, dtypes.float32), *options)
-    return F.astype(F.clip(F.floor(made + 0.5), 0, 255), dtypes.uint8)
 
 
 def _step(n: int, m: int, factor, kind: str, align_corners: bool) -> float:
@@ -113,7 +106,7 @@ def _resize_axis(x: Tensor, axis, size: Int, step: Tensor, kind, align_corners):
     n = x.shape[axis]
     if n == 0 or size <= 0:
         raise ShapeError("interpolate", f"x is {show_shape(x.shape)}; sizes must be positive")
-    compute = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
+    compute = _precise(x)
     place = F.Iota((size,), 0, compute)()
     step = F.astype(step, compute)
     last = F.astype(F.Size(n, dtypes.int64)(), compute) - 1
@@ -126,13 +119,8 @@ def _resize_axis(x: Tensor, axis, size: Int, step: Tensor, kind, align_corners):
     base = F.floor(at)
     t = at - base
     taps = [(0, 1 - t), (1, t)] if kind == "linear" else cubic_weights(t)
-    shape = tuple(size if a == axis else 1 for a in range(x.ndim))
-    total = None
-    for offset, weight in taps:
-        index = F.astype(F.clip(base + offset, 0.0, last), dtypes.int64)
-        term = F.index_select(x, axis, index) * F.reshape(F.astype(weight, x.dtype), shape)
-        total = term if total is None else total + term
-    return total
+    indices = [F.astype(F.clip(base + offset, 0.0, last), dtypes.int64) for offset, _ in taps]
+    return _blend(x, axis, indices, [weight for _, weight in taps])
 
 
 @op(hidden=True, name="interpolate")
@@ -141,7 +129,7 @@ def _average_axis(x: Tensor, axis, size: Int, step: Tensor, kind, align_corners,
     n = x.shape[axis]
     if n == 0 or size <= 0:
         raise ShapeError("interpolate", f"x is {show_shape(x.shape)}; sizes must be positive")
-    compute = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
+    compute = _precise(x)
     step = F.astype(step, compute)
     stretch = F.maximum(step, 1.0)
     place = F.Iota((size, taps), 0, compute)()
@@ -164,20 +152,63 @@ def _average_axis(x: Tensor, axis, size: Int, step: Tensor, kind, align_corners,
     weight = weight / F.sum(weight, 1, keepdims=True)
     index = F.astype(F.clip(at, 0.0, count - 1), dtypes.int64)
     if taps <= 16:
-        shape = tuple(size if a == axis else 1 for a in range(x.ndim))
-        total = None
-        for k in range(taps):
-            part = [F.reshape(F.slice_axis(v, 1, k, 1), (size,)) for v in (index, weight)]
-            term = F.index_select(x, axis, part[0]) * F.reshape(F.astype(part[1], x.dtype), shape)
-            total = term if total is None else total + term
-        return total
+        parts = [[F.reshape(F.slice_axis(v, 1, k, 1), (size,)) for k in range(taps)] for v in (index, weight)]
+        return _blend(x, axis, *parts)
+    unit = None
+    if x.dtype is dtypes.uint8:
+        unit = _unit(F.amax(weight))
+        weight = _rounded(weight * unit)
     # Many weights are a matrix; the product runs over whole lines.
     matrix = F.Scatter("add")(
         F.full((size, n), 0, dtype=compute), weight, F.Iota((size, taps), 0, dtypes.int64)(), index
     )
     moved = F.moveaxis(x, axis, -1)
-    made = F.matmul(moved, F.matrix_transpose(F.astype(matrix, x.dtype)))
-    return F.moveaxis(made, -1, axis)
+    if unit is None:
+        return F.moveaxis(F.matmul(moved, F.matrix_transpose(F.astype(matrix, x.dtype))), -1, axis)
+    made = F.matmul(F.astype(moved, compute), F.matrix_transpose(matrix))
+    return F.moveaxis(_byte(made, unit), -1, axis)
+
+
+# Note [Resized bytes]
+# Bytes are resized as PyTorch and image libraries do it, along the last axis first: weights are rounded to 16 bits, as many of them
+# behind the point as the largest weight leaves room for, and each axis gives bytes again, rounded half up. All of this is exact
+# in float64.
+
+
+def _precise(x):
+    return dtypes.float64 if x.dtype in (dtypes.float64, dtypes.uint8) else dtypes.float32
+
+
+def _rounded(x):
+    """Halves away from zero."""
+    return F.trunc(x + F.where(F.less(x, 0), -0.5, 0.5))
+
+
+def _unit(largest):
+    """What 1 is among the rounded weights of bytes: a power of two."""
+    bits = F.ceil(F.log2((2**15 - 0.5) / largest)) - 1
+    one = F.full((), 1, dtype=dtypes.int64)
+    return F.astype(F.bitwise_left_shift(one, F.astype(F.minimum(bits, 22), dtypes.int64)), dtypes.float64)
+
+
+def _byte(total, unit):
+    return F.astype(F.clip(F.floor(total / unit + 0.5), 0, 255), dtypes.uint8)
+
+
+def _blend(x, axis, indices, weights):
+    """The sum of the elements at each of the indices along axis times its weight."""
+    unit = None
+    shape = tuple(indices[0].shape[0] if a == axis else 1 for a in range(x.ndim))
+    if x.dtype is dtypes.uint8:  # Note [Resized bytes]
+        unit = _unit(functools.reduce(F.maximum, [F.amax(w) for w in weights]))
+        weights = [_rounded(w * unit) for w in weights]
+    total = None
+    for index, weight in zip(indices, weights, strict=True):
+        chosen = F.index_select(x, axis, index)
+        chosen = chosen if unit is None else F.astype(chosen, weight.dtype)
+        term = chosen * F.reshape(F.astype(weight, chosen.dtype), shape)
+        total = term if total is None else total + term
+    return total if unit is None else _byte(total, unit)
 
 
 def cubic_weights(t, a=-0.75):

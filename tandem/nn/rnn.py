@@ -10,8 +10,8 @@ from tandem.nn import functional as F
 from tandem.nn import init
 from tandem.nn.linear import empty_parameter
 from tandem.nn.module import Module
-from tandem.nn.steps import Cut, gru_step, lstm_step, masked_steps, on_device, rnn_step, run_steps, scan_steps
-from tandem.nn.utils.rnn import PackedSequence
+from tandem.nn.steps import Cut, gru_step, joined_steps, lstm_step, on_device, rnn_step, run_steps, scan_steps
+from tandem.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 from tandem.ops import concat, full, index_select, stack
 from tandem.ops.lstm_sequence import lstm_sequence
 
@@ -86,8 +86,9 @@ class RNNBase(Module):
         """A function (what the input gives, *state) -> state."""
         raise NotImplementedError
 
-    def _run(self, x, sizes: list[int], state: tuple) -> tuple:
-        """All layers on x (rows, I), of which each step has `sizes` rows; state: tensors (layers * directions, N, H)."""
+    def _run(self, x, sizes: list[int], state: tuple, zeros: bool = False) -> tuple:
+        """All layers on x (rows, I), of which each step has `sizes` rows; state: tensors (layers * directions, N, H), which are
+        known to be zeros or not."""
         last: list[tuple] = []
         for layer in range(self.num_layers):
             if layer and self.dropout and self.training:
@@ -106,7 +107,7 @@ class RNNBase(Module):
                 elif min(sizes) == max(sizes):
                     output, final = scan_steps(step, gates, len(sizes), first, reverse)
                 elif _runtime.capturing():
-                    output, final = masked_steps(step, gates, sizes, first, reverse)
+                    output, final = joined_steps(step, gates, sizes, None if zeros else first, first, reverse)
                 else:
                     outputs, final = run_steps(step, list(Cut.apply(gates, tuple(sizes))), first, reverse)
                     output = concat(outputs, 0)
@@ -136,6 +137,9 @@ class RNNBase(Module):
     def forward(self, input, hx=None):
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
+        if getattr(input, "is_nested", False):  # (N, ragged, I) -> (N, ragged, H), whatever batch_first says
+            packed, states = self._forward_packed(pack_sequence(input.unbind(), enforce_sorted=False), hx)
+            return input.with_values(concat(unpack_sequence(packed), 0)), states
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             form = "(N, L, I)" if self.batch_first else "(L, N, I)"
             raise ShapeError(
@@ -157,7 +161,7 @@ class RNNBase(Module):
         state = self._first_state(hx, sizes[0], packed.data)
         if hx is not None and packed.sorted_indices is not None:
             state = tuple(index_select(s, 1, packed.sorted_indices) for s in state)
-        out, states = self._run(packed.data, sizes, state)
+        out, states = self._run(packed.data, sizes, state, hx is None)
         if packed.unsorted_indices is not None:
             states = tuple(index_select(s, 1, packed.unsorted_indices) for s in states)
         return PackedSequence(out, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices), self._result(
@@ -184,7 +188,8 @@ class RNNBase(Module):
 class RNN(RNNBase):
     """Recurrent layers h = tanh(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh), or with relu.
 
-    input: (L, N, I), (N, L, I) with batch_first, (L, I), or a PackedSequence; hx: (layers * directions, N, H), zeros by default
+    input: (L, N, I), (N, L, I) with batch_first, (L, I), a PackedSequence or nested (N, ragged, I).
+    hx: (layers * directions, N, H), zeros by default
     -> output (L, N, directions * H), last states
 
     >>> out, h = td.nn.RNN(4, 8)(td.ones(5, 2, 4))
@@ -220,7 +225,8 @@ class RNN(RNNBase):
 class LSTM(RNNBase):
     """Long short-term memory; its state is the pair (h, c). Gates: input, forget, cell, output.
 
-    input: (L, N, I), (N, L, I) with batch_first, (L, I), or a PackedSequence; hx: (h, c), each (layers * directions, N, H)
+    input: (L, N, I), (N, L, I) with batch_first, (L, I), a PackedSequence or nested (N, ragged, I).
+    hx: (h, c), each (layers * directions, N, H)
     -> output (L, N, directions * H), (last h, last c). proj_size: h is projected to that size.
 
     >>> out, (h, c) = td.nn.LSTM(4, 8, num_layers=2, bidirectional=True)(td.ones(5, 2, 4))
@@ -250,7 +256,8 @@ class LSTM(RNNBase):
 class GRU(RNNBase):
     """Gated recurrent units. Gates: reset, update, new.
 
-    input: (L, N, I), (N, L, I) with batch_first, (L, I), or a PackedSequence; hx: (layers * directions, N, H)
+    input: (L, N, I), (N, L, I) with batch_first, (L, I), a PackedSequence or nested (N, ragged, I).
+    hx: (layers * directions, N, H)
     -> output (L, N, directions * H), last states
     """
 

@@ -10,7 +10,8 @@ from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.nn.bags import renormalize_rows_
 from tandem.nn.candidates import LogUniformSampler
-from tandem.ops.partition import dynamic_partition, dynamic_stitch
+from tandem.ops.edges import check_ids
+from tandem.ops.partition import dynamic_stitch, rows_of_parts
 from tandem.ops.random import Generator
 from tandem.sparse.lookup import rows_at, sparse_embedding
 
@@ -44,6 +45,8 @@ def embedding_lookup(params, ids, partition_strategy: str = "mod", max_norm: flo
     shards = list(params) if isinstance(params, (list, tuple)) else [params]
     if not shards or any(s.ndim < 1 or s.shape[1:] != shards[0].shape[1:] for s in shards):
         raise ShapeError("embedding_lookup", f"shards are {[tuple(s.shape) for s in shards]}; their rows must agree")
+    if len(shards) > 1:
+        ids = check_ids(ids, sum(s.shape[0] for s in shards))
     if any(isinstance(v, Value) for v in (*shards, ids)):
         return _lookup_everywhere(shards, ids, partition_strategy)
     find = sparse_embedding if sparse else rows_at
@@ -52,7 +55,7 @@ def embedding_lookup(params, ids, partition_strategy: str = "mod", max_norm: flo
         return find(ids, shards[0])
     flat = F.reshape(F.astype(ids, dtypes.int64, copy=False), (-1,))
     shard, row = _shard_of(flat, shards, partition_strategy)
-    places = dynamic_partition(F.arange(flat.shape[0], device=flat.device), shard, len(shards))
+    places = rows_of_parts(shard, len(shards))
     found = []
     for table, place in zip(shards, places, strict=True):
         wanted = row[place]
@@ -70,6 +73,8 @@ def _lookup_everywhere(shards, ids, strategy: str):
     """The same where sizes must not depend on values: every shard is asked for all ids, and the right answer is taken."""
     if len(shards) == 1:
         return rows_at(ids, shards[0])
+    if len({str(getattr(s, "device", None)) for s in shards}) > 1:
+        return _lookup_in_parts(shards, ids, strategy)
     shard, row = _shard_of(F.astype(ids, dtypes.int64), shards, strategy)
     made = None
     for i, table in enumerate(shards):
@@ -79,6 +84,19 @@ def _lookup_everywhere(shards, ids, strategy: str):
             rows = F.where(F.reshape(here, (*here.shape, *(1,) * (table.ndim - 1))), rows, 0)
         made = rows if made is None else made + rows
     return made
+
+
+def _lookup_in_parts(shards, ids, strategy: str):
+    """The same where shards are on several devices or tasks: each is asked for its own ids, so that no row crosses in vain."""
+    flat = F.reshape(F.astype(ids, dtypes.int64), (-1,))
+    shard, row = _shard_of(flat, shards, strategy)
+    places = rows_of_parts(shard, len(shards))
+    found = []
+    for table, place in zip(shards, places, strict=True):
+        wanted = F.index_select(row, 0, place)
+        with _beside(table):
+            found.append(rows_at(wanted, table))
+    return F.reshape(dynamic_stitch(places, found), (*ids.shape, *shards[0].shape[1:]))
 
 
 def _beside(table):

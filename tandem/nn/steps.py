@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
 import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.autograd.function import Function
@@ -80,32 +83,78 @@ def scan_steps(step, gates, steps: int, state: tuple, reverse: bool) -> tuple:
     return F.reshape(outputs, (steps * rows, *outputs.shape[2:])), state
 
 
-def masked_steps(step, gates, sizes: list[int], state: tuple, reverse: bool) -> tuple:
-    """Runs step(part, *state) -> state over parts of these sizes, which fall, as one native loop over parts of the first one's
-    size. Gives what scan_steps does.
+class _Rows(NamedTuple):
+    """Sequences one after the other in as few rows as the longest one's length allows.
 
-    Sizes are data here: which row of gates belongs where, and which of a part's rows go on, are tensors, so that one program serves
-    sequences of all lengths. It costs steps on rows that have ended.
+    Lists over positions (step, row): where a position's gates are, whether a state begins there, and whose; and over what comes
+    out: where the parts' rows are, and where sequences end.
     """
-    steps, most = len(sizes), sizes[0]
-    device = gates.device
-    going = [i < n for n in sizes for i in range(most)]
-    places, row = [], 0
-    for n in sizes:
-        places += [row + min(i, n - 1) for i in range(most)]
-        row += n
-    flags = _runtime.from_data(going, dtypes.bool_).to(device).reshape(steps, most, 1)
-    spread = F.index_select(gates, 0, _runtime.from_data(places, dtypes.int64).to(device))
-    parts = F.reshape(spread, (steps, most, *gates.shape[1:]))
 
-    def once(state, given):
-        part, flag = given
-        after = step(part, *state)
-        return tuple(F.where(flag, a, s) for a, s in zip(after, state, strict=True)), after[0]
+    count: int
+    gates: list
+    begins: list
+    owners: list
+    outputs: list
+    ends: list
 
-    state, outputs = native_scan(once, tuple(state), (parts, flags), reverse)
-    rows = _runtime.from_data([t * most + i for t, n in enumerate(sizes) for i in range(n)], dtypes.int64).to(device)
-    return F.index_select(F.reshape(outputs, (steps * most, *outputs.shape[2:])), 0, rows), state
+
+def _arrange(sizes: list[int], reverse: bool) -> _Rows:
+    """The sequences of parts of these sizes, which fall, in rows: each in the first one with room for it."""
+    steps, starts = len(sizes), [0, *accumulate(sizes)]
+    lengths = [0] * sizes[0]
+    for length, (n, after) in enumerate(pairwise([*sizes, 0]), 1):
+        lengths[after:n] = [length] * (n - after)
+    used: list[int] = []
+    where = []
+    for length in lengths:
+        row = next((r for r, n in enumerate(used) if n + length <= steps), len(used))
+        if row == len(used):
+            used.append(0)
+        where.append((row, used[row]))
+        used[row] += length
+    rows = len(used)
+    gates, begins, owners, ends = [0] * (steps * rows), [True] * (steps * rows), [0] * (steps * rows), []
+    outputs = [0] * starts[-1]
+    for i, (length, (row, first)) in enumerate(zip(lengths, where, strict=True)):
+        places = range(first * rows + row, (first + length) * rows + row, rows)
+        own = [start + i for start in starts[:length]]
+        gates[places.start : places.stop : rows] = own
+        begins[places.start : places.stop : rows] = [False] * length
+        begin, end = (places[-1], places[0]) if reverse else (places[0], places[-1])
+        begins[begin] = True
+        owners[begin] = i
+        ends.append(end)
+        for part, place in zip(own, places, strict=True):
+            outputs[part] = place
+    return _Rows(rows, gates, begins, owners, outputs, ends)
+
+
+def joined_steps(step, gates, sizes: list[int], state: tuple | None, like: tuple, reverse: bool) -> tuple:
+    """Runs step(part, *state) -> state over parts of these sizes, which fall, as one native loop. Gives what scan_steps does.
+
+    state: what sequences begin with, None for zeros like `like`. Sequences lie one after the other in rows of one length
+    (_arrange), and where another one begins, the row's state begins anew. Which row of gates belongs where is data, so that
+    one program serves sequences of all lengths.
+    """
+    steps, device = len(sizes), gates.device
+    rows = _arrange(sizes, reverse)
+    tensor = lambda data, dtype=dtypes.int64: _runtime.from_data(data, dtype).to(device)
+    parted = lambda x: F.reshape(x, (steps, rows.count, *x.shape[1:]))
+    begins = tensor(rows.begins, dtypes.bool_).reshape(steps, rows.count, 1)
+    parts = parted(F.index_select(gates, 0, tensor(rows.gates)))
+    first = () if state is None else tuple(parted(F.index_select(s, 0, tensor(rows.owners))) for s in state)
+
+    def once(before, given):
+        part, begin, *own = given
+        own = own or [F.zeros_like(s) for s in before]
+        after = step(part, *(F.where(begin, a, b) for a, b in zip(own, before, strict=True)))
+        return tuple(after), tuple(after)
+
+    zeros = tuple(F.full((rows.count, s.shape[-1]), 0, dtype=s.dtype, device=device) for s in like)
+    _, outputs = native_scan(once, zeros, (parts, begins, *first), reverse)
+    flat = [F.reshape(o, (steps * rows.count, o.shape[-1])) for o in outputs]
+    ends = tensor(rows.ends)
+    return F.index_select(flat[0], 0, tensor(rows.outputs)), tuple(F.index_select(o, 0, ends) for o in flat)
 
 
 def run_steps(step, parts: list, state: tuple, reverse: bool) -> tuple[list, tuple]:

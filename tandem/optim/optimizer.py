@@ -178,7 +178,6 @@ class Optimizer:
         """One step of all parameters of a group that have a gradient."""
         apply, settings = self.rule(group)
         settings = tuple(as_float(s) for s in settings)
-        state, names, known_counts = self.state, apply.state, self._counts
         # In the body of a loop one update stands for many, as does one that is replayed.
         counts = (
             type(self).counted_rule is not Optimizer.counted_rule
@@ -186,49 +185,64 @@ class Optimizer:
             and not _runtime.in_body()
             and not _runtime.recording()
         )
+        params, together = list(group["params"]), together_for(group)
         counted: dict[float, tuple] = {}
-        known = None
-        together, behind = together_for(group), []
-        for p in group["params"]:  # run for every parameter at every step: no calls that are not needed
+        behind: list = []
+        rule, count = (apply, settings), None
+        i = 0
+        while i < len(params):
+            if together is None and (count is not None or not counts):
+                known = self._counts if counts else None
+                i = _runtime.apply_rule(params, i, self.state, apply.state, *rule, known, count)
+                if i == len(params):
+                    break
+            p, i = params[i], i + 1
             g = p.grad
             if g is None:
                 continue
             if g._in_parts:
                 self.update_rows(group, p, g)
                 continue
-            own = state[p]
-            if len(own) < len(names):
-                with state_of(p):
-                    made = self.new_state(p, group, names)
-                own.update({k: v for k, v in made.items() if own.get(k) is None})
+            own = self._state_for(p, group, apply.state)
+            count = self._count(p, own["step"]) if counts else None
             rule = (apply, settings)
-            if counts:
-                step = own["step"]
-                known = known_counts.get(p)
-                if known is None or known[0] is not step or known[1] != step._version:
-                    # Read before, and written by nobody but us since; otherwise it is read now, if that ends no program.
-                    readable = isinstance(step, Tensor) and not _runtime.pending(step)
-                    known = known_counts[p] = [step, None, step.item()] if readable else None
-                if known is not None:
-                    count = known[2] + 1
-                    rule = counted.get(count)
-                    if rule is None:
-                        kind, numbers = self.counted_rule(group, count)
-                        rule = counted[count] = kind, tuple(as_float(n) for n in numbers)
-            if together is not None and together.add(*rule, (p, *[own[name] for name in names], g)):
-                if known is not None:
-                    behind.append((known, step, count))
+            if count is not None:
+                rule = counted.get(count)
+                if rule is None:
+                    kind, numbers = self.counted_rule(group, count)
+                    rule = counted[count] = kind, tuple(as_float(n) for n in numbers)
+            tensors = (p, *[own[name] for name in apply.state], g)
+            if together is not None and together.add(*rule, tensors):
+                behind.append((p, count))
                 continue
-            if p.dtype.kind == "complex":
-                rule[0](parts(p), *[parts(own[name]) for name in names], parts(g), *rule[1])
-            else:
-                rule[0](p, *[own[name] for name in names], g, *rule[1])
-            if known is not None:
-                known[1:] = step._version, count
+            rule[0](*(map(parts, tensors) if p.dtype.kind == "complex" else tensors), *rule[1])
+            self._note_count(p, count)
         if together is not None:
             together.flush()
-            for known, step, count in behind:
-                known[1:] = step._version, count
+            for p, count in behind:
+                self._note_count(p, count)
+
+    def _state_for(self, p, group: dict, names: tuple[str, ...]) -> dict:
+        own = self.state[p]
+        if len(own) < len(names):
+            with state_of(p):
+                made = self.new_state(p, group, names)
+            own.update({k: v for k, v in made.items() if own.get(k) is None})
+        return own
+
+    def _count(self, p, step) -> float | None:
+        """The number of the step that a parameter is about to make, if that can be known."""
+        known = self._counts.get(p)
+        if known is None or known[0] is not step or known[1] != step._version:
+            # Read before, and written by nobody but us since; otherwise it is read now, if that ends no program.
+            readable = isinstance(step, Tensor) and not _runtime.pending(step)
+            known = self._counts[p] = [step, None, step.item()] if readable else None
+        return None if known is None else known[2] + 1
+
+    def _note_count(self, p, count: float | None):
+        if count is not None:
+            known = self._counts[p]
+            known[1:] = known[0]._version, count
 
     def sparse_rule(self, group: dict) -> tuple:
         """The same as `rule` for sparse gradients: what is done to the rows that they name."""
@@ -240,11 +254,8 @@ class Optimizer:
     def update_rows(self, group: dict, p, g):
         """One step of the rows of a parameter that a sparse gradient names."""
         apply, settings = self.sparse_rule(group)
-        own, names = self.state[p], apply.state
-        if len(own) < len(names):
-            with state_of(p):
-                made = self.new_state(p, group, names)
-            own.update({k: v for k, v in made.items() if own.get(k) is None})
+        names = apply.state
+        own = self._state_for(p, group, names)
         rows, values = rows_of(g)
         by_row(apply)(p, *[own[name] for name in names], rows, values, *[as_float(s) for s in settings])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tandem.ops as F
-from tandem import dtypes
+from tandem import _runtime, dtypes
 from tandem.ops import full
 from tandem.optim.numbers import decayed, exact, like, wide
 from tandem.optim.optimizer import (
@@ -76,7 +76,14 @@ class SGD(Optimizer):
         together = together_for(group)
         dampening, nesterov = as_float(group["dampening"]), group["nesterov"]
         usual = (lr, decay, maximize) if momentum == 0 else (lr, decay, momentum, dampening, nesterov, maximize)
-        for p in group["params"]:
+        apply, names = (sgd, ()) if momentum == 0 else (sgd_momentum, sgd_momentum.state)
+        params, i = list(group["params"]), 0
+        while i < len(params):
+            if together is None:
+                i = _runtime.apply_rule(params, i, self.state, names, apply, usual)
+                if i == len(params):
+                    break
+            p, i = params[i], i + 1
             g = p.grad
             if g is None:
                 continue
@@ -86,11 +93,11 @@ class SGD(Optimizer):
                     self.update_rows(group, p, g)
                     continue
                 g = g.to_dense()  # rows that were used before move on
-            settings = usual
+            settings, rule = usual, apply
             if momentum == 0:
-                tensors, apply = (p, g), sgd
+                tensors = (p, g)
             else:
-                state, apply = self.state[p], sgd_momentum
+                state = self.state[p]
                 if state.get("momentum_buffer") is None:  # the first gradient fills the buffer whole
                     with state_of(p):
                         state["momentum_buffer"] = zeros_for(p)
@@ -100,8 +107,8 @@ class SGD(Optimizer):
                     settings = lr, decay, momentum, 0.0, nesterov, maximize
                 tensors = (p, state["momentum_buffer"], g)
                 if "step" in state:
-                    tensors, apply, settings = (*tensors[:2], state["step"], g), sgd_counted, usual
-            if together is None or not together.add(apply, settings, tensors):
-                apply(*map(parts, tensors), *settings)
+                    tensors, rule, settings = (*tensors[:2], state["step"], g), sgd_counted, usual
+            if together is None or not together.add(rule, settings, tensors):
+                rule(*map(parts, tensors), *settings)
         if together is not None:
             together.flush()

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import tandem as td
 from tandem import _runtime
-from tandem.codegen import EpilogueStep, KernelStep
+from tandem.codegen import EpilogueStep, KernelStep, UpdateStep
 from tandem.codegen.buffer import root_of
 from tandem.graph.ir import Graph, Value, current_builder
-from tandem.graph.symbolic import substitute
+from tandem.graph.substitution import substitute
 from tandem.ops.define import ParameterSpec, make_function
 from tandem.program.write import ScheduleWriter
 from tandem.tracing.compile import NUMBER_DTYPES
@@ -148,6 +148,8 @@ def _fault(graph: Graph, number: int, difference: float) -> Fault:
         nodes, name = step.nodes, f"kernel {step.kernel.name}"
     elif isinstance(step, EpilogueStep):
         nodes, name = step.nodes, f"routine {step.routine}, then kernel {step.follows.kernel.name}"
+    elif isinstance(step, UpdateStep):
+        nodes, name = step.nodes, f"routine {step.routine}, then {len(step.updates)} updates"
     else:
         nodes, name = [step.node], f"routine {step.routine}"
     lines = tuple(f"{n.op.name}" + (f"   # {n.source}" if n.source else "") for n in nodes)

@@ -79,6 +79,10 @@ class EventFile:
         length = struct.pack("<Q", len(data))
         self._file.write(length + _masked_crc(length) + data + _masked_crc(data))
 
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
     def flush(self):
         self._file.flush()
 

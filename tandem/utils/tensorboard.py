@@ -105,8 +105,18 @@ class SummaryWriter:
         for name, value in metric_dict.items():
             self.add_scalar(name, value)
 
+    def add_graph(self, model, input_to_model=None, verbose: bool = False, use_strict_trace: bool = True):
+        """The operators of a call of a model, as td.compile sees them: parameters are inputs."""
+        given = input_to_model if isinstance(input_to_model, (tuple, list)) else (input_to_model,)
+        program = td.compile(lambda *args: model(*args))
+        with td.no_grad():
+            program(*given)
+        nodes = b"".join(bytes_field(1, node) for node in _nodes_of(program.graph()))
+        self._open().event(bytes_field(4, nodes + bytes_field(4, varint_field(1, 22))), 0)
+
     def flush(self):
-        self._events.flush()
+        if not self._events.closed:
+            self._events.flush()
 
     def close(self):
         self._events.close()
@@ -117,9 +127,29 @@ class SummaryWriter:
     def __exit__(self, *exc):
         self.close()
 
+    def _open(self) -> EventFile:
+        """The file that events go to: after close() another one, as in PyTorch."""
+        if self._events.closed:
+            self._events = EventFile(self.log_dir)
+        return self._events
+
     def _add(self, tag: str, value: bytes, step: int | None, walltime: float | None):
         summary = bytes_field(1, bytes_field(1, tag.encode()) + value)
-        self._events.event(bytes_field(5, summary), 0 if step is None else int(step), walltime)
+        self._open().event(bytes_field(5, summary), 0 if step is None else int(step), walltime)
+
+
+def _nodes_of(graph) -> list[bytes]:
+    """The nodes of a graph as messages: name, operator, and the names of what they are made of."""
+    names: dict = {}
+    made = []
+    for node in graph.nodes:
+        names[node] = f"{node.op.name}_{len(names)}"
+        message = bytes_field(1, names[node].encode()) + bytes_field(2, node.op.name.encode())
+        for value in node.inputs:
+            made_by, place = value.node, value.node.outputs.index(value)
+            message += bytes_field(3, f"{names[made_by]}:{place}".encode() if place else names[made_by].encode())
+        made.append(message)
+    return made
 
 
 def _png(pixels: bytes, width: int, height: int, channels: int) -> bytes:

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import io
 import pickle
 import struct
 import zipfile
@@ -119,3 +120,73 @@ def test_blocks_of_llama_cpp(tmp_path, kind):
     path = gguf_file(tmp_path / "m.gguf", {"q": ((3, 2 * elements), int(kind), raw.tobytes())})
     expected = gguf.quants.dequantize(raw, kind).reshape(3, 2 * elements)
     np.testing.assert_array_equal(td.load(path)["q"].to(td.float32).numpy(), expected.astype(np.float32))
+
+
+def zip_file(path, pickled: bytes, data: bytes, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/data/0", data)
+    return path
+
+
+class _Named:
+    """Pickles as a name of PyTorch's, or a call of it."""
+
+    def __init__(self, name: str, *args):
+        self.name, self.args = name, args
+
+
+class _Pickler(pickle._Pickler):
+    """Writes what PyTorch's does, without it."""
+
+    def persistent_id(self, obj):
+        return obj.args if isinstance(obj, _Named) and obj.name == "storage" else None
+
+    def save(self, obj, save_persistent_id=True):
+        if isinstance(obj, _Named) and obj.name != "storage":
+            module, _, name = obj.name.rpartition(".")
+            self.write(b"c" + f"{module}\n{name}\n".encode())
+            if obj.args:
+                self.save(obj.args)
+                self.write(pickle.REDUCE)
+            return
+        super().save(obj, save_persistent_id)
+
+
+def pickled(state) -> bytes:
+
+    out = io.BytesIO()
+    _Pickler(out, 2).dump(state)
+    return out.getvalue()
+
+
+def tensor_of(dtype: str, shape, strides, count: int):
+    storage = _Named("storage", "storage", _Named("torch.storage.UntypedStorage"), "0", "cpu", count)
+    return _Named("torch._utils._rebuild_tensor_v3", storage, 0, shape, strides, False, None, _Named(f"torch.{dtype}"))
+
+
+def test_types_without_storages_of_their_own(tmp_path):
+    values = np.array([1, 2, 65535], np.uint16)
+    state = pickled({"w": tensor_of("uint16", (3,), (1,), 6)})
+    read = td.load(zip_file(tmp_path / "m.pt", state, values.tobytes()))
+    assert td.uint16 is read["w"].dtype and [1, 2, 65535] == read["w"].tolist()
+    state = pickled({"w": tensor_of("float8_e4m3fn", (2,), (1,), 2)})
+    assert [1.0, -2.0] == td.load(zip_file(tmp_path / "e.pt", state, bytes([0x38, 0xC0])))["w"].tolist()
+
+
+def test_small_files_that_would_fill_the_memory_are_refused(tmp_path):
+    state = pickled({"w": tensor_of("float32", (1 << 20, 1 << 20), (0, 0), 4)})
+    with pytest.raises(td.CheckpointError, match="elements that are 1 in its storage"):
+        td.load(zip_file(tmp_path / "m.pt", state, bytes(4)))
+    state = pickled({"w": tensor_of("float32", (1,), (1,), 4)})
+    with pytest.raises(td.CheckpointError, match="is compressed"):
+        td.load(zip_file(tmp_path / "c.pt", state, bytes(1 << 20), zipfile.ZIP_DEFLATED))
+
+
+def test_damaged_archives_end_in_errors_of_ours(tmp_path):
+    good = zip_file(tmp_path / "m.pt", pickled({"w": tensor_of("int32", (2,), (1,), 8)}), bytes(8)).read_bytes()
+    for i in range(len(good)):
+        for value in (0, 0x7F, 0xFF):
+            (tmp_path / "x.pt").write_bytes(good[:i] + bytes([value]) + good[i + 1 :])
+            with contextlib.suppress(td.CheckpointError):
+                td.load(tmp_path / "x.pt")

@@ -89,6 +89,55 @@ while True:
 """
 
 
+KILLED_AT = """
+import os, signal, sys
+import tandem as td
+from tandem.checkpoint import shards
+
+folder = sys.argv[1]
+
+def save(value, **options):
+    td.save({f"w{i}": td.full((10,), value) for i in range(3)}, os.path.join(folder, "run.safetensors"), **options)
+
+def killed_at(line):  # the first line of this module that runs after so many others
+    left = line
+    def trace(frame, event, arg):
+        nonlocal left
+        if frame.f_code.co_filename != shards.__file__:
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+    sys.settrace(trace)
+    save(2.0, max_shard_size=40)
+    os._exit(0)
+
+for line in range(1000):
+    save(1.0, max_shard_size=40)
+    child = os.fork()
+    if child == 0:
+        killed_at(line)
+    status = os.waitpid(child, 0)[1]
+    value = float(td.load(os.path.join(folder, "run.safetensors"))["w2"][0])
+    save(3.0)
+    print(line, value, *os.listdir(folder))
+    if os.WIFEXITED(status):
+        break
+"""
+
+
+def test_a_save_of_shards_that_is_killed_at_any_line_leaves_nothing_behind(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED_AT, str(tmp_path)], capture_output=True, text=True, check=True,
+        env={**os.environ, "TANDEM_NUM_THREADS": "1"},
+    )  # fmt: skip
+    rows = [row.split() for row in ran.stdout.splitlines()]
+    assert all(["run.safetensors"] == row[2:] for row in rows)
+    assert {"1.0", "2.0"} == {row[1] for row in rows} and len(rows) > 20
+
+
 @pytest.mark.parametrize("shard", [None, 500_000])
 def test_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path, shard):
     path = tmp_path / "run.safetensors"

@@ -1,6 +1,7 @@
 """Loaders of graphs."""
 
 import numpy as np
+import pytest
 
 import tandem as td
 from tandem.nn import graph
@@ -27,3 +28,23 @@ def test_with_all_neighbours_the_first_nodes_get_what_the_whole_graph_gives_them
     part = second(first(batch.x, batch.edge_index).relu(), batch.edge_index)[:2]
     np.testing.assert_allclose(part.detach().numpy(), whole.detach().numpy()[[4, 9]], rtol=1e-5)
     assert model(data.x, data.edge_index).shape == (12, 2)
+
+
+def test_as_many_edges_as_nodes():
+    features = td.arange(4.0)[:, None]  # edge k leads from node k to the next one
+    data = graph.GraphData(x=features + 10, edge_index=td.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]), edge_attr=features)
+    for batch in graph.NeighborLoader(data, [-1], batch_size=1):
+        (source,) = batch.edge_index[0].tolist()
+        assert batch.edge_attr.tolist() == [[float(batch.n_id[source])]]
+        assert batch.x[:, 0].tolist() == [10.0 + n for n in batch.n_id.tolist()]
+
+
+def test_nodes_to_begin_with():
+    data = ring()
+    for nodes in ([4, 9], np.array([4, 9]), td.tensor([4, 9]), [n in (4, 9) for n in range(12)]):
+        (batch,) = graph.NeighborLoader(data, [1], batch_size=2, input_nodes=nodes)
+        assert batch.n_id[:2].tolist() == [4, 9]
+    with pytest.raises(td.ShapeError, match=r"mask of shape \(2,\); the graph has 12 nodes"):
+        graph.NeighborLoader(data, [1], input_nodes=[True, False])
+    with pytest.raises(td.IndexRangeError, match="input_nodes go from -1 to 3; nodes of the graph go from 0 to 11"):
+        graph.NeighborLoader(data, [1], input_nodes=[3, -1])

@@ -21,7 +21,7 @@ def test_neighbouring_samples_draw_independent_numbers():
     def draws(index):
         seeding.begin_sample(0, index, globally=False)
         value = td.data.sample_random().random()
-        seeding.end_sample()
+        seeding.end_sample(None)
         return value
 
     values = np.array([draws(i) for i in range(2000)])
@@ -73,3 +73,33 @@ def test_the_order_follows_manual_seed_and_loading_disturbs_no_generator():
     np.random.seed(0)
     batches(loader)
     assert expected == (td.rand(1).tolist(), random.random(), np.random.rand())
+
+
+class Numbers(td.data.IterableDataset):
+    def __iter__(self):
+        return iter(range(4))
+
+
+def test_a_loop_over_a_stream_in_threads_leaves_the_program_its_own_random_numbers():
+    iterator = iter(DataLoader(Numbers(), batch_size=2, num_workers=1, worker_type="thread"))
+    assert td.data.sample_random() is random
+    assert 2 == len(list(iterator)) and td.data.sample_random() is random
+
+
+class WithALoader(td.data.Dataset):
+    """Samples that are made of another loader's batches, by a dataset that draws nothing."""
+
+    rows = td.data.TensorDataset(td.arange(3))
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        before = td.data.sample_random()
+        assert 3 == len(list(DataLoader(self.rows, batch_size=1)))
+        return float(td.data.sample_random() is before and before is not random)
+
+
+def test_a_sample_stays_the_one_being_made_after_a_loop_inside_it():
+    for more in ({}, {"num_workers": 1, "worker_type": "thread"}):
+        assert [1.0, 1.0] == next(iter(DataLoader(WithALoader(), batch_size=2, **more))).tolist()

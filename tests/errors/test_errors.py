@@ -240,3 +240,11 @@ def test_ipython_shows_no_frames_of_ours(capsys):
     assert "mine()" in shown
     assert "ShapeError" in shown
     assert "tandem/nn" not in shown
+
+
+def test_errors_are_the_same_where_the_working_directory_was_removed(tmp_path):
+    script = "import os, tandem as td\nos.rmdir(os.getcwd())\ntd.ones(2) @ td.ones(3)"
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=folder).stderr
+    assert "ShapeError: matmul" in shown

@@ -20,7 +20,15 @@ import numpy as np
 import tandem as td
 from tandem.ops.define import FUNCTIONS, METHODS
 
-ALLOWED = (td.TandemError, TypeError, ValueError, IndexError, OverflowError, MemoryError)
+ALLOWED = (
+    td.TandemError,
+    TypeError,
+    ValueError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+    BufferError,
+)  # the last: DLPack's
 # What a Python exception of ours may never be, although it is a RuntimeError, a TypeError, ... of Python's own.
 LIMIT = 256 << 20  # bytes
 SECONDS = 20  # for one call, compiling included

@@ -1,8 +1,9 @@
 """Random programs, calls and states without end: `make fuzz`, or python -m tests.fuzz.run KIND --count N --seed S --jobs J
 
-Kinds: programs (four_ways.py), machines (machines.py), calls (harness.py). Each job is a process of its own, which may crash or
-hang without taking the others along. Seeds that failed are printed, with the command that runs each again, and added to
---failed; those that found a mistake belong into tests/fuzz/seeds.txt, which the tests run.
+Kinds: programs (four_ways.py), machines (machines.py), repeats (repeats.py), cells (cells.py), calls (harness.py), transforms
+(transformed.py). Each job is a process of its own, which may crash or hang without taking the others along. Seeds that failed are
+printed, with the command that runs each again, and added to --failed; those that found a mistake belong into tests/fuzz/seeds.txt,
+which the tests run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 
-PIECE = {"programs": 200, "machines": 20, "calls": 500}  # of work for a process
+PIECE = {
+    "programs": 200,
+    "machines": 20,
+    "repeats": 20,
+    "cells": 20,
+    "calls": 500,
+    "transforms": 20,
+}  # of work for a process
 PATIENCE = 1800.0  # seconds for a piece of work, on a busy machine
 
 
@@ -62,6 +70,12 @@ def _work(kind: str):
         from tests.fuzz.four_ways import compare
     elif kind == "machines":
         from tests.fuzz.machines import compare
+    elif kind == "repeats":
+        from tests.fuzz.repeats import compare
+    elif kind == "cells":
+        from tests.fuzz.cells import check as compare
+    elif kind == "transforms":
+        from tests.fuzz.transformed import compare
     else:
         from tests.fuzz.harness import run_call as compare
     return compare

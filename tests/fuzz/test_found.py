@@ -100,3 +100,13 @@ def test_values_that_do_not_broadcast_are_refused(run):
         with pytest.raises(td.ShapeError, match=f"{name}: a tensor of shape .* does not broadcast to"):
             run(call)
     assert run(lambda: td.full((2, 3), td.tensor([1.0, 2.0, 3.0]))).tolist() == [[1, 2, 3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("count", [2, 20])
+@pytest.mark.parametrize("join", [td.cat, td.stack])
+@pytest.mark.parametrize("axis", [2**63, -(10**30)])
+def test_axes_beyond_64_bits(join, axis, count):
+    parts = [td.ones(2, 3)] * count
+    for scope in (td.enable_grad, td.autobatch):
+        with scope(), pytest.raises(td.AxisError, match=f"axis {axis} is out of range"):
+            join(parts, axis)

@@ -25,3 +25,9 @@ def test_hinges_push_equal_scores_apart(compiled):
         a, b = (td.ones(2, requires_grad=True) for _ in range(2))
         (td.compile(loss) if compiled else loss)(a, b).backward()
         assert expected == pytest.approx(a.grad.tolist()), loss.__name__
+
+
+def test_soft_margin_loss_does_not_spread_its_input():
+    assert F.soft_margin_loss(td.ones(3, 2), td.ones(2)).item() == pytest.approx(0.31326, abs=1e-4)
+    with pytest.raises(td.ShapeError, match="target must spread to the input's shape"):
+        F.soft_margin_loss(td.ones(3, 1), td.ones(3))

@@ -115,3 +115,21 @@ def test_classic_names_in_deferred_graphs():
         other = tf.nn.nce_loss(w, b, tf.constant([[3]]), x, 10, 30)
         made = [session.run([loss, other]) for _ in range(2)]
         assert made[0][0].shape == (1,) and np.isfinite(made[0]).all() and made[0][0] != made[1][0]
+
+
+@pytest.mark.parametrize("strategy", ["mod", "div"])
+@pytest.mark.parametrize("wrong", [7, -1])
+def test_ids_of_no_row_are_refused_whatever_the_shards(strategy, wrong):
+    shards = [td.ones(4, 2), td.ones(3, 2)]
+    text = f"embedding_lookup: index {wrong} is out of range for axis 0 with size 7"
+    with pytest.raises(td.IndexRangeError, match=text):
+        F.embedding_lookup(shards, td.tensor([0, wrong]), strategy)
+    with td.Graph() as graph:
+        ids = td.placeholder(td.int64, (None,), name="ids")
+        found = F.embedding_lookup([td.Variable(s, name=f"shard{k}") for k, s in enumerate(shards)], ids, strategy)
+        init = td.global_variables_initializer()
+    session = td.Session(graph)
+    session.run(init)
+    assert session.run(found, {ids: [0, 6]}).tolist() == [[1, 1], [1, 1]]
+    with pytest.raises(td.IndexRangeError, match=text):
+        session.run(found, {ids: [0, wrong]})

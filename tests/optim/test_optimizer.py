@@ -258,3 +258,13 @@ def test_no_parameters_are_a_mistake_and_an_empty_group_is_not():
     optimizer.step()
     optimizer.zero_grad()
     assert optimizer.state_dict()["param_groups"][0]["params"] == []
+
+
+def test_a_rule_without_annotations_says_what_is_missing():
+    with pytest.raises(
+        td.DTypeError, match=r"annotated as tensors\n  fix: def signed\(param: Tensor, exp_avg: Tensor, \.\.\.\)"
+    ):
+
+        @td.optim.optimizer.rule("exp_avg")
+        def signed(param, exp_avg, grad, lr):
+            return param, exp_avg

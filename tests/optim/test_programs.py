@@ -32,7 +32,7 @@ def test_the_first_step_is_the_program_of_the_later_ones(name):
         compiled(x)
     assert compiled._programs.num_programs == 1, compiled.explain()
     for state in optimizer.state.values():
-        assert state and not any(_is_promise(t) for t in state.values())
+        assert state and not any(_is_deferred(t) for t in state.values())
     # The same updates as outside of a compiled function. A sum may be taken in another order, so not to the last bit.
     other, _, plain = make(name)
     x = x.clone()
@@ -42,7 +42,7 @@ def test_the_first_step_is_the_program_of_the_later_ones(name):
         np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=2e-4, atol=2e-5)
 
 
-def _is_promise(t) -> bool:
+def _is_deferred(t) -> bool:
     return isinstance(t, td.Tensor) and td._runtime.pending(t)
 
 

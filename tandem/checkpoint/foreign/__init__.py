@@ -6,7 +6,7 @@ import os
 import zipfile
 
 from tandem.checkpoint.foreign.gguf import read_gguf
-from tandem.checkpoint.foreign.torch_file import LEGACY_MAGIC, read_legacy, read_zip
+from tandem.checkpoint.foreign.torch_file import LEGACY_MAGIC, ZIP_DAMAGE, read_legacy, read_zip
 from tandem.errors import CheckpointError
 
 __all__ = ["kind_of_file", "read_foreign", "read_gguf"]
@@ -28,8 +28,11 @@ def kind_of_file(path) -> str | None:
     with open(path, "rb") as file:
         start = file.read(512)
     if start.startswith(b"PK\x03\x04"):
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+        except ZIP_DAMAGE as error:
+            raise CheckpointError("load", f"{os.fspath(path)} is a damaged zip archive: {error}") from None
         if any(name.rpartition("/")[2] == "data.pkl" for name in names):
             return "torch"
         if any(name.endswith(".npy") for name in names):
@@ -51,10 +54,7 @@ def read_foreign(path):
 
     A CheckpointError says what other files are, where that can be told.
     """
-    try:
-        kind = kind_of_file(path)
-    except zipfile.BadZipFile as error:
-        raise CheckpointError("load", f"{os.fspath(path)} is a damaged zip archive: {error}") from None
+    kind = kind_of_file(path)
     if kind == "torch":
         return read_zip(path)
     if kind == "torch legacy":

@@ -12,7 +12,10 @@ import math
 import os
 import pickle
 import zipfile
+import zlib
+from typing import NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from tandem import dtypes
@@ -32,7 +35,21 @@ _DTYPES = {
     "int64": dtypes.int64, "int32": dtypes.int32, "int16": dtypes.int16, "int8": dtypes.int8, "uint8": dtypes.uint8,
     "bool": dtypes.bool_, "complex64": dtypes.complex64, "complex128": dtypes.complex128, "double": dtypes.float64,
     "float": dtypes.float32, "half": dtypes.float16, "long": dtypes.int64, "int": dtypes.int32, "short": dtypes.int16,
+    "uint16": dtypes.uint16, "uint32": dtypes.uint32, "uint64": dtypes.uint64,
 }  # fmt: skip
+
+
+class _Eight(NamedTuple):
+    """Floats of 8 bits, which become float32: no tensor here has them."""
+
+    numpy: np.dtype
+    itemsize: int = 1
+
+
+_EIGHTS = {
+    name: _Eight(np.dtype(getattr(ml_dtypes, name)))
+    for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+}
 
 
 class _Storage:
@@ -46,14 +63,22 @@ class _Storage:
 class _Tensor:
     """A tensor that is made when all storages are there."""
 
-    def __init__(self, storage: _Storage, offset: int, shape, strides):
+    def __init__(self, storage: _Storage, offset: int, shape, strides, dtype: dtypes.DType | _Eight | None = None):
         self.storage, self.offset, self.shape, self.strides = storage, offset, tuple(shape), tuple(strides)
+        self.dtype = dtype or storage.dtype
 
 
 def _rebuild_tensor(storage, offset, shape, strides, *rest):
     if not isinstance(storage, _Storage):
         raise pickle.UnpicklingError("a tensor without a storage")
     return _Tensor(storage, offset, shape, strides)
+
+
+def _rebuild_typed(storage, offset, shape, strides, requires_grad, hooks, dtype, *rest):
+    """Of an element type for which PyTorch has no storages: of bytes."""
+    if not isinstance(storage, _Storage) or not isinstance(dtype, (dtypes.DType, _Eight)):
+        raise pickle.UnpicklingError("a tensor without a storage or a type")
+    return _Tensor(storage, offset, shape, strides, dtype)
 
 
 def _rebuild_parameter(tensor, *rest):
@@ -65,6 +90,7 @@ _ALLOWED = {
     ("collections", "defaultdict"): collections.defaultdict,
     ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
+    ("torch._utils", "_rebuild_tensor_v3"): _rebuild_typed,
     ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): _rebuild_parameter,
     ("torch", "Size"): tuple,
@@ -89,6 +115,8 @@ class _Unpickler(pickle.Unpickler):
             return _STORAGES[name]
         if module == "torch" and name in _DTYPES:
             return _DTYPES[name]
+        if module == "torch" and name in _EIGHTS:
+            return _EIGHTS[name]
         if (module, name) == ("torch.storage", "UntypedStorage"):
             return dtypes.uint8
         raise pickle.UnpicklingError(f"it names {module}.{name}, which is neither a tensor nor a container")
@@ -104,10 +132,21 @@ def _refused(path, error) -> CheckpointError:
     )  # fmt: skip
 
 
+# What zipfile raises for archives that are none, or use what it does not know; OSError where it is sent beyond the file.
+ZIP_DAMAGE = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+    EOFError,
+    OSError,
+    zlib.error,
+)
 _DAMAGE = (
-    pickle.UnpicklingError, EOFError, KeyError, IndexError, ValueError, TypeError, AttributeError, OverflowError,
-    UnicodeDecodeError, RecursionError, ImportError, zipfile.BadZipFile, MemoryError,
+    pickle.UnpicklingError, KeyError, IndexError, TypeError, AttributeError, ImportError, MemoryError, *ZIP_DAMAGE,
 )  # fmt: skip
+_LARGE = 1 << 30  # bytes from which on a tensor may not be larger than its storage
 
 
 def read_zip(path):
@@ -125,13 +164,20 @@ def read_zip(path):
                 if kind != "storage" or not isinstance(dtype, dtypes.DType):
                     raise pickle.UnpicklingError("a reference to something that is no storage")
                 if key not in known:
-                    known[key] = _Storage(dtype, archive.read(f"{folder}data/{key}"))
+                    known[key] = _Storage(dtype, _entry(archive, f"{folder}data/{key}"))
                 return _Storage(dtype, known[key].data)
 
-            state = _Unpickler(io.BytesIO(archive.read(main)), storage_of).load()
+            state = _Unpickler(io.BytesIO(_entry(archive, main)), storage_of).load()
         return _finished(state)
     except _DAMAGE as error:
         raise _refused(path, error) from None
+
+
+def _entry(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A part of the archive; PyTorch compresses none, and a small file that says so could fill the memory."""
+    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{name} is compressed")
+    return archive.read(name)
 
 
 def read_legacy(path):
@@ -169,16 +215,20 @@ def _finished(value):
 
 
 def _made(t: _Tensor):
-    dtype, sizes = t.storage.dtype, (*t.shape, *t.strides, t.offset)
+    dtype, sizes = t.dtype, (*t.shape, *t.strides, t.offset)
     if len(t.shape) != len(t.strides) or any(type(n) is not int or n < 0 for n in sizes):
         raise ValueError("a tensor whose shape and strides are no sizes")
-    data = np.frombuffer(t.storage.data or b"", dtype.numpy)
+    data = t.storage.data or b""
+    data = np.frombuffer(data[: len(data) // dtype.itemsize * dtype.itemsize], dtype.numpy)
     count = math.prod(t.shape)
     last = t.offset + sum((n - 1) * s for n, s in zip(t.shape, t.strides, strict=True)) if count else -1
     if last >= data.size:
         raise ValueError("a tensor that reaches beyond its storage")
+    if count > data.size and count * dtype.itemsize > _LARGE:
+        raise ValueError(f"a tensor of {count} elements that are {data.size} in its storage")
     strides = tuple(s * dtype.itemsize for s in t.strides)
     view = (
         np.lib.stride_tricks.as_strided(data[t.offset :], t.shape, strides) if count else np.empty(t.shape, dtype.numpy)
     )
-    return from_numpy(np.array(view, order="C"))
+    made = np.array(view, order="C")
+    return from_numpy(made.astype(np.float32) if isinstance(dtype, _Eight) else made)

@@ -10,6 +10,7 @@ from tandem.nn import functional, init
 from tandem.nn.attention_functions import attend, batch_first
 from tandem.nn.linear import NonDynamicallyQuantizableLinear, empty_parameter
 from tandem.nn.module import Module
+from tandem.ops.create import arange
 
 
 class MultiheadAttention(Module):
@@ -78,17 +79,23 @@ class MultiheadAttention(Module):
         return (out if self.batch_first else out.transpose(0, 1)), seen
 
     def _attend_nested(self, query, key, value, key_padding_mask, attn_mask, is_causal: bool):
-        """Of nested tensors (B, ragged, E): no mask says where they end."""
-        if (
-            key_padding_mask is not None
-            or (attn_mask is not None and not is_causal)
-            or self.bias_k is not None
-            or (self.dropout and self.training)
-        ):
+        """Of nested tensors (B, ragged, E): no mask says where they end. With other masks, bias_k or dropout of weights they are
+        padded on the way."""
+        if key_padding_mask is not None:
             raise UnsupportedError(
-                "MultiheadAttention", "nested tensors go without masks, bias_k and dropout of weights",
-                fix="use is_causal=True, or x.to_padded_tensor(0.0) with masks",
+                "MultiheadAttention", "key_padding_mask is given, but nested tensors have no padding",
+                fix="leave it out, or use x.to_padded_tensor(0.0)",
             )  # fmt: skip
+        plain = self.bias_k is None and not self.add_zero_attn and not (self.dropout and self.training)
+        if not plain or (attn_mask is not None and not is_causal):
+            whole = [x.to_padded_tensor(0.0) for x in (query, key, value)]
+            if not self.batch_first:
+                whole = [x.transpose(0, 1) for x in whole]
+            if is_causal and attn_mask is None:
+                rows, columns = (arange(x.shape[1], device=query.device) for x in (query, key))
+                attn_mask = columns > rows.unsqueeze(1)
+            made, _ = self.forward(*whole, key.padding(), False, attn_mask)
+            return query.from_padded(made if self.batch_first else made.transpose(0, 1))
         same = self._qkv_same_embed_dim
         weights = self.in_proj_weight.chunk(3) if same else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)

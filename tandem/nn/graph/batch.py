@@ -14,7 +14,8 @@ Tensor = _runtime.Tensor
 class GraphData:
     """One graph: features of nodes x (n, *), edge_index (2, m), edge_attr (m, *), a label y, and whatever else is given by name.
 
-    Fields named *index hold numbers of nodes. Batching joins fields along their first axis, edge_index along its second.
+    Fields named *index hold numbers of nodes. Batching joins fields along their first axis, those along their last; texts and
+    other objects become lists.
 
     >>> td.nn.graph.GraphData(x=td.ones(3, 2), edge_index=td.tensor([[0], [1]])).num_nodes
     3
@@ -74,8 +75,9 @@ class GraphBatch(GraphData):
                 begin, end = starts[name][-1], starts[name][-1] + sizes[i]
                 starts[name].append(end)
                 value = getattr(self, name)
-                part = value[:, begin:end] - self.ptr[i] if name.endswith("index") else value[begin:end]
+                part = value[..., begin:end] - self.ptr[i] if name.endswith("index") else value[begin:end]
                 fields[name] = F.reshape(part, ()) if self._numbers.get(name) else part
+            fields.update({name: values[i] for name, values in self.fields().items() if isinstance(values, list)})
             made.append(GraphData(**fields, num_nodes=int(self.ptr[i + 1] - self.ptr[i])))
         return made
 
@@ -91,7 +93,7 @@ def batch_graphs(graphs: list[GraphData]) -> GraphBatch:
     if not graphs:
         raise ValueRangeError("batch_graphs", "there are no graphs")
     names = list(graphs[0].fields())
-    if any(list(g.fields()) != names for g in graphs):
+    if any(set(g.fields()) != set(names) for g in graphs):
         raise ValueRangeError("batch_graphs", f"graphs have different fields: {names} and others")
     counts = [g.num_nodes for g in graphs]
     starts = [0]
@@ -101,16 +103,18 @@ def batch_graphs(graphs: list[GraphData]) -> GraphBatch:
     made._sizes, made._numbers = {}, {}
     for name in names:
         values = [getattr(g, name) for g in graphs]
-        if not isinstance(values[0], Tensor):
-            values = [tensor(v) for v in values]
-        if name.endswith("index"):
-            values = [v + s for v, s in zip(values, starts, strict=False)]
-            made._sizes[name] = [v.shape[1] for v in values]
-            setattr(made, name, F.concat(values, 1))
+        if any(isinstance(v, (str, bytes, dict, set)) or v is None for v in values):
+            setattr(made, name, values)  # no numbers: a list
             continue
+        values = [v if isinstance(v, Tensor) else tensor(v) for v in values]
         if values[0].ndim == 0:
             made._numbers[name] = True
             values = [F.reshape(v, (1,)) for v in values]
+        if name.endswith("index"):
+            values = [v + s for v, s in zip(values, starts, strict=False)]
+            made._sizes[name] = [v.shape[-1] for v in values]
+            setattr(made, name, F.concat(values, -1))
+            continue
         made._sizes[name] = [v.shape[0] for v in values]
         setattr(made, name, F.concat(values, 0))
     made.ptr = _runtime.from_data(starts, dtypes.int64)

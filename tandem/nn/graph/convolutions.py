@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import tandem.ops as F
 from tandem.errors import ValueRangeError
 from tandem.nn import init
@@ -24,7 +26,8 @@ class GCNConv(Module):
     """Sums over neighbours, each edge weighted by the degrees of its ends (Kipf and Welling, 2017).
 
     x: (nodes, in_channels), edge_index: (2, m), edge_weight: (m) -> (nodes, out_channels). add_self_loops: every node is its own
-    neighbour too; normalize: weights are divided by the roots of both degrees.
+    neighbour too, once, with the weight of the edge to itself that it has, or 1; normalize: weights are divided by the roots of
+    both degrees.
 
     >>> td.nn.GCNConv(4, 2)(td.ones(3, 4), td.tensor([[0, 1], [1, 2]])).shape
     (3, 2)
@@ -52,9 +55,11 @@ class GCNConv(Module):
         edges = edges_of(edge_index, x.shape[0], None, self.add_self_loops)
         weights = edge_weight
         if weights is not None and not isinstance(edge_index, Edges):
-            weights = edges.listed(edge_weight, 1.0)
+            weights = edges.listed(edge_weight, 1.0, weights=True)
         if self.normalize:
             weights = edges.symmetric_weights(weights, x.dtype)
+        elif weights is None:
+            weights = edges.ones(x.dtype)
         # The sum over neighbours is made where rows are shorter.
         if self.out_channels <= self.in_channels:
             made = neighbours(self.lin(x), edges, weights)
@@ -118,8 +123,8 @@ class GATConv(Module):
     """Sums over neighbours weighted by attention, which is a function of both ends of an edge (Velickovic et al., 2018).
 
     x: (nodes, in_channels), edge_index: (2, m), edge_attr: (m, edge_dim) -> (nodes, heads * out_channels), or (nodes,
-    out_channels), the mean over heads, without concat. dropout: of attention weights. fill_value: features of the loops that every
-    node gets.
+    out_channels), the mean over heads, without concat. dropout: of attention weights. add_self_loops: every node gets an edge to
+    itself instead of those that it has; fill_value: its features, "mean" of those of the edges from others.
 
     >>> td.nn.GATConv(4, 2, heads=3)(td.ones(3, 4), td.tensor([[0, 1], [1, 2]])).shape
     (3, 6)
@@ -165,6 +170,10 @@ class GATConv(Module):
                 edge_attr = edges.listed(edge_attr, self.fill_value)
             z = F.reshape(self.lin_edge(edge_attr), (-1, self.heads, self.out_channels))
             of_edge = F.sum(z * self.att_edge, -1)
+        if edges.replaced is not None:
+            none = F.unsqueeze(edges.replaced_here(), -1)
+            unscored = F.where(none, -math.inf, F.full((1, self.heads), 0, dtype=y.dtype, device=y.device))
+            of_edge = unscored if of_edge is None else F.where(none, -math.inf, of_edge)
         s = edges.structure
         places = [s.row, s.start, s.order, s.column, s.start_t, s.order_t]
         scores = attention_scores(

@@ -9,6 +9,7 @@ from tandem.errors import ValueRangeError
 from tandem.nn.graph.edges import Edges, edges_of
 from tandem.nn.module import Module
 from tandem.ops.combine import segment_reduce
+from tandem.sparse.structure import Structure
 
 AGGREGATIONS = ("sum", "add", "mean", "max", "min", "prod")
 
@@ -16,14 +17,21 @@ AGGREGATIONS = ("sum", "add", "mean", "max", "min", "prod")
 def aggregate(messages, edges: Edges, how: str = "sum"):
     """messages: (m, *r), one for every edge in the order of `edges` -> (nodes, *r): sums, means, maxima, minima or products of
     those that arrive at a node; 0 where none do."""
+    return _aggregate(messages, edges, edges.structure, how)
+
+
+def _aggregate(messages, edges: Edges, structure: Structure, how: str):
+    """The same, with messages in the order that the structure's entries have."""
     if how not in AGGREGATIONS:
         raise ValueRangeError("aggregate", f"how is {how!r}; it must be one of {', '.join(AGGREGATIONS)}")
     if how in ("sum", "add"):
-        return edges.structure.sum_rows(messages)
+        return structure.sum_rows(messages)
     count = F.reshape(edges.degrees(messages.dtype), (-1, *(1,) * (messages.ndim - 1)))
     if how == "mean":
-        return edges.structure.sum_rows(messages) / F.clip(count, 1, None)
-    made = segment_reduce(messages, how, offsets=edges.structure.start, unsafe=True)
+        return structure.sum_rows(messages) / F.clip(count, 1, None)
+    if structure is not edges.structure:
+        messages = F.index_select(messages, 0, structure.order)
+    made = segment_reduce(messages, how, offsets=structure.start, unsafe=True)
     return made if how == "prod" else F.where(F.greater(count, 0), made, 0)
 
 
@@ -46,7 +54,8 @@ class MessagePassing(Module):
     """Base of layers over graphs. Define message, and perhaps update; forward calls propagate.
 
     aggr: "sum", "mean", "max", "min" or "prod" of the messages that arrive at a node. propagate hands tensors of nodes to message
-    by their names: x_j is what the source of every edge has, x_i what its target has; other arguments are handed on as they are.
+    by their names: x_j is what the source of every edge has, x_i what its target has, in the order of edge_index (or of the Edges
+    that are given in its place); other arguments are handed on as they are.
 
     >>> class Largest(td.nn.MessagePassing):
     ...     def __init__(self):
@@ -86,15 +95,15 @@ class MessagePassing(Module):
                     "propagate", "no tensor of nodes is among the features", fix="pass size=(sources, targets)"
                 )
             size = tuple(t.shape[0] for t in known) if isinstance(known, tuple) else (known.shape[0],) * 2
-        edges = edge_index if isinstance(edge_index, Edges) else edges_of(edge_index, *size)
+        listed = isinstance(edge_index, Edges)
+        edges = edge_index if listed else edges_of(edge_index, *size)
+        structure = edges.structure if listed else edges.as_given()
         given = {}
         for name in names:
             base, side = (name[:-2], name[-2:]) if name.endswith(("_i", "_j")) else (name, "")
             value = features[base] if side or base in features else None
             if side:
                 value = value[side == "_i"] if isinstance(value, tuple) else value
-                value = edges.structure.of_rows(value) if side == "_i" else edges.structure.of_columns(value)
-            elif value is not None and not isinstance(edge_index, Edges) and hasattr(value, "ndim") and value.ndim:
-                value = edges.listed(value)
+                value = structure.of_rows(value) if side == "_i" else structure.of_columns(value)
             given[name] = value
-        return self.update(aggregate(self.message(**given), edges, self.aggr))
+        return self.update(_aggregate(self.message(**given), edges, structure, self.aggr))

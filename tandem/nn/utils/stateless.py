@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tandem.nn.functional_call import functional_call as _call
+from tandem.nn.functional_call import replaced as _replaced
 
 
 def functional_call(
@@ -17,3 +18,10 @@ def functional_call(
     tensor([7.])
     """
     return _call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
+
+
+def _reparametrize_module(
+    module, parameters_and_buffers, tie_weights: bool = False, strict: bool = False, stack_weights: bool = False
+):
+    """with _reparametrize_module(module, tensors): the module has them in place of its own, as in functional_call."""
+    return _replaced(module, parameters_and_buffers, tie_weights, strict)

@@ -37,3 +37,18 @@ def test_pools():
     assert graph.global_mean_pool(batch.x, batch.batch).tolist() == [[1.5], [6]]
     assert graph.global_max_pool(batch.x, batch.batch, 3).tolist() == [[2], [7], [0]]
     assert graph.global_add_pool(A.x).tolist() == [[3]]
+
+
+def test_numbers_of_nodes_of_any_shape_move_with_their_graph():
+    make = lambda **more: graph.GraphData(x=td.ones(2, 1), edge_index=td.tensor([[0], [1]]), **more)
+    for root in (1, td.tensor(1), td.tensor([1])):
+        batch = graph.batch_graphs([make(root_index=root), make(root_index=root)])
+        assert batch.root_index.tolist() == [1, 3]
+        assert [int(g.root_index) for g in batch.unbatch()] == [1, 1]
+
+
+def test_names_become_a_list_and_fields_come_in_any_order():
+    make = lambda **more: graph.GraphData(x=td.ones(2, 1), **more)
+    batch = graph.batch_graphs([make(name="a", y=1), make(y=2.5, name="b")])
+    assert batch.name == ["a", "b"] and batch.y.tolist() == [1.0, 2.5]
+    assert [g.name for g in batch.unbatch()] == ["a", "b"]

@@ -8,14 +8,22 @@ import tandem as td
 N, M = 6, 11
 RNG = np.random.default_rng(0)
 EDGES = RNG.integers(0, N, (2, M))
+EDGES[:, [2, 5, 7]] = [[1, 4, 1], [1, 4, 1]]  # from nodes to themselves, twice to one
+OTHERS = EDGES[0] != EDGES[1]
 X = RNG.standard_normal((N, 4)).astype(np.float32)
 
 
 def adjacency(weights=None, loops=False):
     """a[target, source]"""
     a = np.zeros((N, N), np.float32)
-    np.add.at(a, (EDGES[1], EDGES[0]), 1.0 if weights is None else weights)
-    return a + np.eye(N, dtype=np.float32) if loops else a
+    weights = np.ones(M, np.float32) if weights is None else weights
+    if not loops:
+        np.add.at(a, (EDGES[1], EDGES[0]), weights)
+        return a
+    np.add.at(a, (EDGES[1][OTHERS], EDGES[0][OTHERS]), weights[OTHERS])
+    own = np.ones(N, np.float32)
+    own[EDGES[0][~OTHERS]] = weights[~OTHERS]
+    return a + np.diag(own)
 
 
 def check(layer, expected, *more, rtol=1e-4):
@@ -41,6 +49,28 @@ def test_gcn(out, weighted):
     check(layer, expected, *([td.tensor(weights)] if weighted else []))
 
 
+def test_gcn_without_degrees():
+    td.manual_seed(0)
+    layer = td.nn.GCNConv(4, 3, normalize=False)
+    expected = adjacency(loops=True) @ (X @ layer.lin.weight.detach().numpy().T) + layer.bias.detach().numpy()
+    check(layer, expected)
+
+
+@pytest.mark.parametrize("make", [lambda: td.nn.GCNConv(4, 3), lambda: td.nn.GATConv(4, 3, heads=2)])
+def test_edges_that_a_graph_computes_have_one_loop_a_node_as_well(make):
+    """What is in them cannot be looked at there."""
+    layer = make()
+    expected = layer(td.tensor(X), td.tensor(EDGES)).detach().numpy()
+    made = td.compile(lambda x, e: layer(x, e.flip(0).flip(0)))(td.tensor(X), td.tensor(EDGES))
+    np.testing.assert_allclose(made.detach().numpy(), expected, rtol=1e-5, atol=1e-6)
+    with td.Graph() as graph:
+        x, index = td.placeholder(td.float32, (N, 4)), td.placeholder(td.int64, (2, M))
+        y = layer(x, index)
+    with td.Session(graph) as session:
+        found = session.run(y, feed_dict={x: X, index: EDGES})
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("aggr", ["mean", "sum", "max", "min"])
 def test_sage(aggr):
     td.manual_seed(0)
@@ -59,15 +89,17 @@ def test_gat(heads, concat, edge_dim):
     td.manual_seed(0)
     layer = td.nn.GATConv(4, 3, heads, concat, edge_dim=edge_dim)
     p = {k: v.detach().numpy() for k, v in layer.named_parameters()}
-    source = np.concatenate([EDGES[0], np.arange(N)])
-    target = np.concatenate([EDGES[1], np.arange(N)])
+    edges = EDGES[:, OTHERS]
+    source = np.concatenate([edges[0], np.arange(N)])
+    target = np.concatenate([edges[1], np.arange(N)])
     y = (X @ p["lin.weight"].T).reshape(N, heads, 3)
     scores = (y * p["att_src"]).sum(-1)[source] + (y * p["att_dst"]).sum(-1)[target]
     more = []
     if edge_dim:
         features = RNG.standard_normal((M, edge_dim)).astype(np.float32)
         more.append(td.tensor(features))
-        arrives = [features[EDGES[1] == n] for n in range(N)]
+        features = features[OTHERS]
+        arrives = [features[edges[1] == n] for n in range(N)]
         own = np.array([f.mean(0) if len(f) else np.zeros(edge_dim) for f in arrives])
         every = np.concatenate([features, own]).astype(np.float32)
         scores = scores + ((every @ p["lin_edge.weight"].T).reshape(-1, heads, 3) * p["att_edge"]).sum(-1)
@@ -117,6 +149,23 @@ def test_messages_of_one_s_own(aggr):
     np.testing.assert_allclose(made.numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("aggr", ["sum", "max"])
+def test_other_arguments_of_messages_are_handed_on_as_they_are(aggr):
+    class Mixed(td.nn.MessagePassing):
+        def forward(self, x, edge_index, weight):
+            return self.propagate(edge_index, x=x, weight=weight)
+
+        def message(self, x_j, weight):
+            return x_j @ weight
+
+    weight = RNG.standard_normal((4, 4)).astype(np.float32)
+    index = np.array([[0, 1, 2, 3], [5, 2, 5, 1]])  # as many edges as the weight has rows, and not by target
+    made = Mixed(aggr)(td.tensor(X), td.tensor(index), td.tensor(weight)).numpy()
+    sent = X[index[0]] @ weight
+    np.testing.assert_allclose(made[5], getattr(sent[[0, 2]], aggr)(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(made[1], sent[3], rtol=1e-4, atol=1e-5)
+
+
 def test_edges_are_prepared_once_and_again_after_a_write():
     index, layer = td.tensor(EDGES), td.nn.GINConv(td.nn.Identity())
     before = layer(td.tensor(X), index)
@@ -150,5 +199,9 @@ def test_what_does_not_fit_is_refused():
         td.nn.GCNConv(4, 2)(td.tensor(X), td.zeros(3, 2))
     with pytest.raises(td.IndexRangeError, match="index 9 is out of range for axis 0 with size 6"):
         td.nn.GCNConv(4, 2)(td.tensor(X), td.tensor([[0], [9]]))
+    for layer in (td.nn.GCNConv(4, 2), td.nn.SAGEConv(4, 2), td.nn.GATConv(4, 2)):  # nodes are not counted from the end
+        for index in ([[0], [-1]], [[-1], [0]]):
+            with pytest.raises(td.IndexRangeError, match="index -1 is out of range"):
+                layer(td.tensor(X), td.tensor(index))
     with pytest.raises(td.ValueRangeError, match="no edge_dim"):
         td.nn.GATConv(4, 2)(td.tensor(X), td.tensor(EDGES), td.ones(M, 3))

@@ -80,6 +80,52 @@ def test_compiled_packed_sequences_take_lengths_as_data(kind):
     assert compiled._programs.num_programs <= 2
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.LSTM(3, 4, 2, bidirectional=True),
+        lambda: nn.LSTM(3, 4, proj_size=2),
+        lambda: nn.GRU(3, 4, bidirectional=True),
+        lambda: nn.RNN(3, 4, nonlinearity="relu", bidirectional=True),
+    ],
+)
+@pytest.mark.parametrize("given", [False, True])
+def test_compiled_sequences_that_share_rows_begin_with_their_own_states(make, given):
+    """In a compiled loop short sequences lie one after the other: see joined_steps in nn/steps.py."""
+    td.manual_seed(0)
+    layer = make().double()
+    sequences = [td.randn(n, 3, dtype=td.float64, requires_grad=True) for n in (2, 9, 1, 4, 3, 9, 1)]
+    widths = [layer.proj_size or 4, 4][: layer.states]
+    first = [
+        td.randn(layer.num_layers * layer.num_directions, 7, w, dtype=td.float64, requires_grad=True) for w in widths
+    ]
+    leaves = [*sequences, *layer.parameters(), *(first if given else [])]
+
+    def step(sequences, first):
+        hx = (first[0] if len(first) == 1 else tuple(first)) if given else None
+        packed, last = layer(rnn.pack_sequence(sequences, enforce_sorted=False), hx)
+        last = last if isinstance(last, tuple) else (last,)
+        loss = (packed.data**2).sum() + sum(((k + 1) * s).sin().sum() for k, s in enumerate(last))
+        return [loss, packed.data, *last, *td.autograd.grad(loss, leaves)]
+
+    for found, wanted in zip(td.compile(step)(sequences, first), step(sequences, first), strict=True):
+        np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), rtol=1e-9, atol=1e-12)
+
+
+def test_rows_of_a_compiled_loop_that_have_ended_do_not_grow_without_bound():
+    layer = nn.RNN(1, 1, nonlinearity="relu", bias=False)
+    with td.no_grad():
+        layer.weight_ih_l0.fill_(1.0)
+        layer.weight_hh_l0.fill_(1e20)
+
+    def step(sequences):
+        out, _ = layer(rnn.pack_sequence(sequences))
+        return td.autograd.grad(out.data.sum(), list(layer.parameters()))
+
+    sequences = [td.tensor([[0.0]] * 4 + [[1.0]]), td.tensor([[1.0]])]
+    assert [g.item() for g in td.compile(step)(sequences)] == [g.item() for g in step(sequences)] == [2.0, 0.0]
+
+
 def test_packing_nothing_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         rnn.pack_sequence([])
