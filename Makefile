@@ -86,7 +86,7 @@ prebuilt: $(VENV)/.tools
 wheel: $(VENV)/.created
 	$(PY) tools/wheel.py $(ARGS)
 
-## make lock         write requirements.lock anew: the newest versions of what building, testing and the docs need
+## make lock         update requirements.lock: the newest versions of what building, testing and the docs need
 lock: $(VENV)/.created
 	$(PY) tools/lock.py
 

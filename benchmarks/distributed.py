@@ -4,7 +4,9 @@ MPICH where it is installed; a busy third process; starts, and deaths.
     python benchmarks/distributed.py [--quick] [--no-torch] [--torch-python P] [--only collectives,steps,sharded,start,faults]
 
 Rounds of both libraries take turns; times are the best of all rounds. `limit` is one pass over memory that both ranks share:
-what no all-reduce can be much quicker than. What runs is told on standard error, as a part may take minutes.
+what no all-reduce can be much quicker than. Steps: an MLP; `resnet`, a ResNet-18 as for CIFAR, whose first layers see all of
+32 x 32 pixels; `narrow`, one as for ImageNet, whose last layers see a single pixel, so that parameters are read and written
+about as often as computed with. Progress goes to standard error, as a part may take minutes.
 """
 
 from __future__ import annotations
@@ -123,9 +125,10 @@ import json, sys, time
 def model_of(kind):
     if kind == "mlp":
         return nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
-    return resnet()
+    return resnet(cifar=kind == "resnet")
 best = {{}}
-for kind, shape in (("mlp", (64, 784)), ("resnet", (8, 3, 32, 32)))[:{kinds}]:
+images = (8, 3, 32, 32)
+for kind, shape in (("mlp", (64, 784)), ("resnet", images), ("narrow", images))[:{kinds}]:
     for parallel in (False, True, False, True):
         model = model_of(kind)
         model = wrap(model) if parallel else model
@@ -141,7 +144,7 @@ for kind, shape in (("mlp", (64, 784)), ("resnet", (8, 3, 32, 32)))[:{kinds}]:
         for _ in range(3):
             step(x, y)
         times, busy = [], []
-        for _ in range({steps}):
+        for _ in range({steps} // (2 if kind == "resnet" else 1)):
             dist.barrier()
             began, worked = time.perf_counter(), time.process_time()
             step(x, y).item()
@@ -160,8 +163,11 @@ from tandem import nn, optim
 dist = td.distributed
 dist.init_process_group()
 wrap, compiled = dist.data_parallel, td.compile
-def resnet():
-    return td.models.resnet18(num_classes=10)
+def resnet(cifar):
+    model = td.models.resnet18(num_classes=10)
+    if cifar:
+        model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
+    return model
 """
 THEIR_STEP = """
 import torch, torch as lib, torch.distributed as dist
@@ -169,7 +175,7 @@ from torch import nn, optim
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 wrap, compiled = nn.parallel.DistributedDataParallel, lambda f: f
-def resnet():
+def resnet(cifar):
     class Block(nn.Module):
         def __init__(self, a, b, s):
             super().__init__()
@@ -180,8 +186,9 @@ def resnet():
             return (self.main(x) + self.short(x)).relu()
     blocks = [Block(a, b, s) for a, b, s in ((64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2),
                                              (256, 256, 1), (256, 512, 2), (512, 512, 1))]
-    return nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1), *blocks,
-                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+    stem = [nn.Conv2d(3, 64, 3, 1, 1, bias=False)] if cifar else [nn.Conv2d(3, 64, 7, 2, 3, bias=False)]
+    stem += [nn.BatchNorm2d(64), nn.ReLU()] + ([] if cifar else [nn.MaxPool2d(3, 2, 1)])
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 """
 
 
@@ -375,14 +382,14 @@ def collectives(ours, theirs, runs: int, beside: bool):
 
 
 def steps(ours, theirs, runs: int, beside: bool, quick: bool):
-    kinds, count = (1, 10) if quick else (2, 15)
+    kinds, count = (1, 10) if quick else (3, 15)
     sides = [("ours", OUR_STEP, ours)] + ([("gloo", THEIR_STEP, theirs)] if beside else [])
     print("\nstep, data parallel over alone")
     for name, imports, launcher in sides:
         found = best_of(
             [run(STEP.format(imports=imports, kinds=kinds, steps=count), launcher, {})[0] for _ in range(runs)]
         )
-        for kind in ("mlp", "resnet")[:kinds]:
+        for kind in ("mlp", "resnet", "narrow")[:kinds]:
             alone, parallel = found[f"{kind} alone"], found[f"{kind} parallel"]
             busy = found[f"{kind} parallel cpu"] / found[f"{kind} alone cpu"]
             times = f"{parallel * 1e3:8.2f} ms over {alone * 1e3:8.2f} ms = {parallel / alone:.2f}"

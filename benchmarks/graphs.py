@@ -1,26 +1,29 @@
 """Training steps of networks over graphs, and of models with large tables, beside PyTorch, DGL and PyG.
 
-    python benchmarks/graphs.py [--cases gcn,gat,ncf] [--nodes 40000 --edges 600000] [--debian]
+    python benchmarks/graphs.py [--cases gcn,gat,ncf] [--nodes 40000 --edges 600000] [--debian] [--device cuda]
 
 Peers are torch (scatter-based code and sparse.mm), dgl 2.1 (with dgl.graphbolt left out) and torch_geometric, those that are
 installed. Every library runs the same steps on the same graph in this process, in turn; printed is the least CPU time of a step of
 one thread, and its ratio to ours. --debian: the graph of packages that `apt-cache dumpavail` lists.
+--device cuda: times by the clock until the device is done; PyTorch and PyG compiled as well (gcn and gat).
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import subprocess
 import sys
-import time
 import types
 
 import numpy as np
+from structured.clock import Clock
 
 import tandem as td
 
 REPEATS = 7
+CLOCK = Clock("cpu")
 
 
 def debian_graph():
@@ -52,7 +55,13 @@ class Task:
         self.y = rng.integers(0, classes, nodes)
 
 
+def put(t):
+    """A tensor of either library, on the device that is measured."""
+    return t if CLOCK.device == "cpu" else t.to(CLOCK.device)
+
+
 def training(lib, model, run, y, compiled: bool = False):
+    model.to(CLOCK.device)
     optimizer = lib.optim.Adam(model.parameters(), lr=1e-2)
 
     def step():
@@ -67,7 +76,7 @@ def training(lib, model, run, y, compiled: bool = False):
 
 def tandem_steps(kind: str, task: Task):
     td.manual_seed(0)
-    x, y, edges = td.tensor(task.x), td.tensor(task.y), td.tensor(task.edges)
+    x, y, edges = put(td.tensor(task.x)), put(td.tensor(task.y)), put(td.tensor(task.edges))
     for compiled in (False, True):
         if kind == "gcn":
             model = td.models.GCN(task.features, 64, task.classes, dropout=0.0)
@@ -82,10 +91,11 @@ def torch_steps(kind: str, task: Task):
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    x, y, edges = torch.tensor(task.x), torch.tensor(task.y), torch.tensor(task.edges)
-    loops = torch.arange(task.nodes)
+    x, y, edges = put(torch.tensor(task.x)), put(torch.tensor(task.y)), put(torch.tensor(task.edges))
+    loops = torch.arange(task.nodes, device=x.device)
+    zeros = functools.partial(torch.zeros, device=x.device)
     source, target = torch.cat([edges, torch.stack([loops, loops])], 1)
-    root = torch.zeros(task.nodes).index_add(0, target, torch.ones(len(target))).rsqrt()
+    root = zeros(task.nodes).index_add(0, target, torch.ones(len(target), device=x.device)).rsqrt()
     weight = root[source] * root[target]
 
     class GCN(torch.nn.Module):
@@ -107,11 +117,11 @@ def torch_steps(kind: str, task: Task):
             y = self.lin(x).view(task.nodes, self.heads, self.out)
             scores = F.leaky_relu((y * self.src).sum(-1)[source] + (y * self.dst).sum(-1)[target], 0.2)
             index = target[:, None].expand_as(scores)
-            top = torch.full((task.nodes, self.heads), -torch.inf).scatter_reduce(0, index, scores.detach(), "amax")
+            top = zeros(task.nodes, self.heads).fill_(-torch.inf).scatter_reduce(0, index, scores.detach(), "amax")
             raised = (scores - top[target]).exp()
-            total = torch.zeros(task.nodes, self.heads).index_add(0, target, raised)
+            total = zeros(task.nodes, self.heads).index_add(0, target, raised)
             sent = y[source] * (raised / total[target])[:, :, None]
-            return torch.zeros(task.nodes, self.heads, self.out).index_add(0, target, sent).flatten(1)
+            return zeros(task.nodes, self.heads, self.out).index_add(0, target, sent).flatten(1)
 
     if kind == "gcn":
         matrix = torch.sparse_coo_tensor(
@@ -119,13 +129,17 @@ def torch_steps(kind: str, task: Task):
         ).to_sparse_csr()
 
         def scattered(z):
-            return torch.zeros(task.nodes, z.shape[1]).index_add(0, target, z[source] * weight[:, None])
+            return zeros(task.nodes, z.shape[1]).index_add(0, target, z[source] * weight[:, None])
 
         yield "torch sparse.mm", training(torch, GCN(lambda z: matrix @ z), lambda m: m(x), y)
-        yield "torch scatter", training(torch, GCN(scattered), lambda m: m(x), y)
+        model = lambda: GCN(scattered)
     else:
-        model = torch.nn.Sequential(GATLayer(task.features, 16, 4), torch.nn.ELU(), GATLayer(64, task.classes, 1))
-        yield "torch scatter", training(torch, model, lambda m: m(x), y)
+        model = lambda: torch.nn.Sequential(
+            GATLayer(task.features, 16, 4), torch.nn.ELU(), GATLayer(64, task.classes, 1)
+        )
+    yield "torch scatter", training(torch, model(), lambda m: m(x), y)
+    if CLOCK.device != "cpu":
+        yield "torch scatter compiled", training(torch, torch.compile(model().to(CLOCK.device)), lambda m: m(x), y)
 
 
 def dgl_steps(kind: str, task: Task):
@@ -161,7 +175,7 @@ def pyg_steps(kind: str, task: Task):
     from torch_geometric.nn import GATConv, GCNConv
 
     torch.manual_seed(0)
-    x, y, edges = torch.tensor(task.x), torch.tensor(task.y), torch.tensor(task.edges)
+    x, y, edges = put(torch.tensor(task.x)), put(torch.tensor(task.y)), put(torch.tensor(task.edges))
 
     class Model(torch.nn.Module):
         def __init__(self):
@@ -176,6 +190,8 @@ def pyg_steps(kind: str, task: Task):
             return self.b(act(self.a(x, edges)), edges)
 
     yield "pyg", training(torch, Model(), lambda m: m(x), y)
+    if CLOCK.device != "cpu":
+        yield "pyg compiled", training(torch, torch.compile(Model().to(CLOCK.device)), lambda m: m(x), y)
 
 
 class NCF:
@@ -204,13 +220,14 @@ class NCF:
                 return self.head(lib.cat([a(user) * b(item), deep], -1)).squeeze(-1)
 
         lib.manual_seed(0)
-        model, optim = Model(), lib.optim
+        model, optim = Model().to(CLOCK.device), lib.optim
         of_tables = {"adam": optim.SparseAdam if sparse else optim.Adam, "adagrad": optim.Adagrad}[kind]
         of_rest = {"adam": optim.Adam, "adagrad": optim.Adagrad}[kind]
         rest = [*model.mlp.parameters(), *model.head.parameters()]
         optimizers = of_tables(list(model.tables.parameters())), of_rest(rest)
         batches = [
-            (lib.randint(0, cls.USERS, (cls.BATCH,)), lib.randint(0, cls.ITEMS, (cls.BATCH,)), lib.rand(cls.BATCH))
+            tuple(map(put, (lib.randint(0, n, (cls.BATCH,)) for n in (cls.USERS, cls.ITEMS))))
+            + (put(lib.rand(cls.BATCH)),)
             for _ in range(3)
         ]
 
@@ -245,18 +262,9 @@ class NCF:
 
 
 def measure(steps) -> dict[str, float]:
-    """Least milliseconds of CPU of each step; all of them in turn."""
-    steps = dict(steps)
-    for step in steps.values():
-        for _ in range(2):
-            float(step())
-    best = dict.fromkeys(steps, float("inf"))
-    for _ in range(REPEATS):
-        for name, step in steps.items():
-            begun = time.process_time()
-            float(step())
-            best[name] = min(best[name], 1e3 * (time.process_time() - begun))
-    return best
+    """Least milliseconds of each step; all of them in turn."""
+    waited = {name: lambda step=step: float(step()) for name, step in steps}
+    return {name: 1e3 * seconds for name, seconds in CLOCK.least(waited, REPEATS).items()}
 
 
 def show(title: str, times: dict[str, float]):
@@ -268,7 +276,7 @@ def show(title: str, times: dict[str, float]):
 
 def peers(kind: str, task: Task):
     yield from tandem_steps(kind, task)
-    for make in (torch_steps, dgl_steps, pyg_steps):
+    for make in (torch_steps, dgl_steps, pyg_steps) if CLOCK.device == "cpu" else (torch_steps, pyg_steps):
         try:
             yield from make(kind, task)
         except ImportError as error:
@@ -281,7 +289,10 @@ def main():
     parser.add_argument("--nodes", type=int, default=40_000)
     parser.add_argument("--edges", type=int, default=600_000)
     parser.add_argument("--debian", action="store_true")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
+    global CLOCK
+    CLOCK = Clock(options.device)
     td.set_num_threads(1)
     for case in options.cases.split(","):
         if case == "ncf":

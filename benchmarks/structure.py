@@ -1,20 +1,21 @@
 """Models whose structure follows the data: training steps of a Tree-LSTM over syntax trees, a tagger over packed sequences, and
 what deferring a call costs, and what new structures compile.
 
-    python benchmarks/structure.py [trees] [packed] [capture] [new]
+    python benchmarks/structure.py [trees] [packed] [capture] [new] [--device cuda] [--short]
 
 Trees are statements of Python's standard library. Times are processor time of one thread, the least of interleaved runs, so that
-other work on the machine disturbs little. PyTorch and DyNet are measured where they can be imported.
+other work on the machine disturbs little; on a CUDA device the time until a step is done, by the clock. PyTorch and DyNet are
+measured where they can be imported. --short: what has a bar on a device, in about a minute there.
 """
 
+import argparse
 import ast
 import os
 import random
-import sys
 import sysconfig
-import time
 
 import numpy as np
+from structured.clock import Clock
 
 import tandem as td
 from tandem.models import Tree, TreeLSTM
@@ -27,12 +28,17 @@ try:
 except ImportError:
     torch = None
 try:
+    import dynet_config
+
+    dynet_config.set(mem=2048, autobatch=1)  # read when dynet is imported
     import dynet
 except ImportError:
     dynet = None
 
 WIDTH, CLASSES = 150, 5
 REPEATS = 7
+CLOCK = Clock("cpu")
+SHORT = False
 
 
 # -- data
@@ -101,24 +107,17 @@ def levels_of(structure):
 # -- measuring
 
 
-def least(steps: dict, repeats: int = REPEATS) -> dict[str, float]:
-    """Seconds of processor time of each step: the least of runs that take turns."""
-    for step in steps.values():
-        step()
-        step()
-    best = dict.fromkeys(steps, float("inf"))
-    for _ in range(repeats):
-        for name, step in steps.items():
-            start = time.process_time()
-            step()
-            best[name] = min(best[name], time.process_time() - start)
-    return best
+def put(t):
+    """A tensor of either library, on the device that is measured."""
+    return t if CLOCK.device == "cpu" else t.to(CLOCK.device)
 
 
-def show(title: str, best: dict[str, float], per: int, unit: str):
+def show(title: str, best: dict[str, float], per: int, unit: str, peers: tuple[str, ...] = ("torch",)):
     print(f"\n{title}")
     for name, seconds in best.items():
-        print(f"  {name:34s} {seconds / per * 1e6:8.1f} us a {unit}")
+        ratios = [f"{seconds / best[peer]:6.3f} of {peer}" for peer in peers if peer in best and name not in peers]
+        text = f"  {name:34s} {seconds / per * 1e6:8.1f} us a {unit}, {seconds * 1e3:9.2f} ms   " + ", ".join(ratios)
+        print(text.rstrip(), flush=True)
 
 
 # -- trees
@@ -135,10 +134,10 @@ def by_level(m, cell, embedding, classifier, levels, place, tokens, roots, label
         if len(children):
             at = place[children]
             h, c = h_all[at], c_all[at]
-            summed = m.zeros(len(vertices), WIDTH).index_add(0, owners, h)
+            summed = m.zeros(len(vertices), WIDTH, device=h.device).index_add(0, owners, h)
             gates = gates + cell["iou_h"](summed)
             forget = m.sigmoid(forget_x[vertices][owners] + cell["f_h"](h))
-            kept = m.zeros(len(vertices), WIDTH).index_add(0, owners, forget * c)
+            kept = m.zeros(len(vertices), WIDTH, device=h.device).index_add(0, owners, forget * c)
         i, o, u = gates.chunk(3, -1)
         c = m.sigmoid(i) * m.tanh(u) + kept
         h = m.sigmoid(o) * m.tanh(c)
@@ -162,20 +161,23 @@ def vertex_program(cell):
 
 def tandem_steps(trees: list[Tree]) -> dict:
     td.manual_seed(0)
-    model = TreeLSTM(200, WIDTH, WIDTH, CLASSES)
+    model = TreeLSTM(200, WIDTH, WIDTH, CLASSES).to(CLOCK.device)
     cell = model.cell
     parameters = list(model.parameters())
     structure, tokens, roots, labels = flattened(trees)
     levels, place = levels_of(structure)
-    as_tensor = lambda a: td.tensor(np.ascontiguousarray(a))
+    as_tensor = lambda a: put(td.tensor(np.ascontiguousarray(a)))
     own_levels = [tuple(map(as_tensor, level)) for level in levels]
     place, tokens, roots, labels = map(as_tensor, (place, tokens, roots, labels))
-    zero = td.zeros(WIDTH)
+    zero = td.zeros(WIDTH, device=CLOCK.device)
 
     program = vertex_program(cell)
 
     def recursion():
-        return sum(F.cross_entropy(model(tree), td.tensor([tree.label])) for tree in trees)
+        scores = (model(tree) for tree in trees)
+        return sum(
+            F.cross_entropy(s, td.tensor([tree.label], device=s.device)) for s, tree in zip(scores, trees, strict=True)
+        )
 
     def vertex():
         x = model.embedding(tokens)
@@ -212,15 +214,18 @@ def torch_steps(trees: list[Tree]) -> dict:
         "f_x": torch.nn.Linear(WIDTH, WIDTH), "f_h": torch.nn.Linear(WIDTH, WIDTH, bias=False),
     }  # fmt: skip
     embedding, classifier = torch.nn.Embedding(200, WIDTH), torch.nn.Linear(WIDTH, CLASSES)
+    for layer in (*layers.values(), embedding, classifier):
+        layer.to(CLOCK.device)
     parameters = [p for layer in (*layers.values(), embedding, classifier) for p in layer.parameters()]
     structure, *arrays = flattened(trees)
     levels, place = levels_of(structure)
-    levels = [tuple(map(torch.from_numpy, level)) for level in levels]
-    place, tokens, roots, labels = map(torch.from_numpy, (place, *arrays))
+    as_tensor = lambda a: put(torch.from_numpy(a))
+    levels = [tuple(map(as_tensor, level)) for level in levels]
+    place, tokens, roots, labels = map(as_tensor, (place, *arrays))
     loss_of = lambda scores, labels: torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
 
     def state(tree):
-        x = embedding(torch.tensor([tree.token]))
+        x = embedding(torch.tensor([tree.token], device=CLOCK.device))
         children = [state(child) for child in tree.children]
         gates, kept = layers["iou_x"](x), 0.0
         if children:
@@ -232,7 +237,10 @@ def torch_steps(trees: list[Tree]) -> dict:
         return torch.sigmoid(o) * torch.tanh(c), c
 
     def recursion():
-        return sum(loss_of(classifier(state(tree)[0]), torch.tensor([tree.label])) for tree in trees)
+        scores = (classifier(state(tree)[0]) for tree in trees)
+        return sum(
+            loss_of(s, torch.tensor([tree.label], device=s.device)) for s, tree in zip(scores, trees, strict=True)
+        )
 
     def level():
         return by_level(torch, layers, embedding, classifier, levels, place, tokens, roots, labels, loss_of)
@@ -282,7 +290,7 @@ def dynet_steps(trees: list[Tree]) -> dict:
         loss.backward()
         return value
 
-    return {"dynet, as it was started": step}  # --dynet-autobatch 1 on the command line
+    return {"dynet, autobatch": step}
 
 
 def measure_trees():
@@ -291,11 +299,12 @@ def measure_trees():
         vertices = sum(map(len, trees))
         steps = tandem_steps(trees)
         steps |= torch_steps(trees) if torch else {}
-        steps |= dynet_steps(trees) if dynet else {}
-        if count > 100:  # what is slow is known by then
+        steps |= dynet_steps(trees) if dynet and CLOCK.device == "cpu" else {}
+        if count > 100 or SHORT:  # what is slow is known by then
             steps = {name: step for name, step in steps.items() if not name.endswith("recursion")}
         title = f"Tree-LSTM, width {WIDTH}, training step on {count} syntax trees, {vertices} vertices"
-        show(title, least(steps, REPEATS if count < 100 else 3), vertices, "vertex")
+        peers = ("torch, recursion", "torch, by level", "dynet, autobatch")
+        show(title, CLOCK.least(steps, REPEATS if count < 100 else 3), vertices, "vertex", peers)
 
 
 # -- packed sequences
@@ -310,7 +319,7 @@ def measure_packed():
     ]
     labels = [np.random.default_rng(i).integers(0, CLASSES, sum(lengths)) for i, lengths in enumerate(batches)]
     td.manual_seed(0)
-    lstm, head = td.nn.LSTM(64, 128), td.nn.Linear(128, CLASSES)
+    lstm, head = td.nn.LSTM(64, 128).to(CLOCK.device), td.nn.Linear(128, CLASSES).to(CLOCK.device)
     parameters = [*lstm.parameters(), *head.parameters()]
 
     def own(sequences, labels):
@@ -322,7 +331,7 @@ def measure_packed():
         return grads  # what nobody gets would not be computed
 
     compiled = td.compile(own)
-    cell = td.nn.LSTMCell(64, 128)
+    cell = td.nn.LSTMCell(64, 128).to(CLOCK.device)
 
     @td.autobatch
     def by_cell(sequences, labels):
@@ -340,14 +349,18 @@ def measure_packed():
     def all_batches(step, data):
         return lambda: [step(*batch) for batch in data]
 
-    data = [([td.tensor(s) for s in sequences], td.tensor(l)) for sequences, l in zip(tokens, labels, strict=True)]
+    data = [
+        ([put(td.tensor(s)) for s in sequences], put(td.tensor(l))) for sequences, l in zip(tokens, labels, strict=True)
+    ]
     steps = {
         "tandem, eager": all_batches(own, data),
         "tandem, compiled": all_batches(compiled, data),
-        "tandem, by cell under autobatch": all_batches(by_cell, data),
     }
+    if not SHORT:
+        steps["tandem, by cell under autobatch"] = all_batches(by_cell, data)
     if torch:
-        other, other_head = torch.nn.LSTM(64, 128), torch.nn.Linear(128, CLASSES)
+        other = torch.nn.LSTM(64, 128).to(CLOCK.device)
+        other_head = torch.nn.Linear(128, CLASSES).to(CLOCK.device)
 
         def theirs(sequences, labels):
             packed, _ = other(torch.nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False))
@@ -356,12 +369,13 @@ def measure_packed():
                 p.grad = None
 
         theirs_data = [
-            ([torch.from_numpy(s) for s in sequences], torch.from_numpy(l))
+            ([put(torch.from_numpy(s)) for s in sequences], put(torch.from_numpy(l)))
             for sequences, l in zip(tokens, labels, strict=True)
         ]
         steps["torch"] = all_batches(theirs, theirs_data)
     count = sum(map(sum, batches))
-    show("LSTM tagger, 32 packed sequences of 5 to 100, 20 sets of lengths, training", least(steps, 3), count, "token")
+    best = CLOCK.least(steps, 3)
+    show("LSTM tagger, 32 packed sequences of 5 to 100, 20 sets of lengths, training", best, count, "token")
     print(f"  programs compiled: {len(compiled._programs.program_runs())}")
 
 
@@ -394,9 +408,9 @@ def measure_new(steps: int = 200, size: int = 25):
     trees = syntax_trees(4 * steps + size)
     batches = [trees[4 * i : 4 * i + size] for i in range(steps)]
     td.manual_seed(0)
-    model = TreeLSTM(200, WIDTH, WIDTH, CLASSES)
+    model = TreeLSTM(200, WIDTH, WIDTH, CLASSES).to(CLOCK.device)
     optimizer = td.optim.SGD(model.parameters(), lr=0.01)
-    zero = td.zeros(WIDTH)
+    zero = td.zeros(WIDTH, device=CLOCK.device)
 
     def update(loss):
         optimizer.zero_grad()
@@ -405,21 +419,26 @@ def measure_new(steps: int = 200, size: int = 25):
 
     @td.autobatch
     def recursion(batch):
-        update(sum(F.cross_entropy(model(tree), td.tensor([tree.label])) for tree in batch))
+        scores = (model(tree) for tree in batch)
+        update(
+            sum(F.cross_entropy(s, td.tensor([t.label], device=s.device)) for s, t in zip(scores, batch, strict=True))
+        )
 
     program = vertex_program(model.cell)
 
     def vertex(batch):
         structure, *arrays = flattened(batch)
-        tokens, roots, labels = (td.tensor(np.ascontiguousarray(a)) for a in arrays)
+        tokens, roots, labels = (put(td.tensor(np.ascontiguousarray(a))) for a in arrays)
         x = model.embedding(tokens)
         h, _ = program(structure, model.cell.iou_x(x), model.cell.f_x(x), state=(zero, zero))
         update(F.cross_entropy(model.classifier(h[roots]), labels, reduction="sum"))
 
     print(f"\nNew trees at every step, {steps} steps of {size} trees: plans compiled at the first step, and after it")
     for name, step in (("autobatch", recursion), ("vertex program", vertex)):
+        begun = CLOCK.now()
         counts = compilations(step, batches)
-        print(f"  {name:34s} {counts[0]:5d} {sum(counts[1:]):5d}")
+        took = (CLOCK.now() - begun) / len(batches)
+        print(f"  {name:34s} {counts[0]:5d} {sum(counts[1:]):5d}   {took * 1e3:7.2f} ms a step", flush=True)
 
 
 # -- what deferring costs
@@ -440,7 +459,7 @@ def measure_capture():
 
         compiled = td.compile(with_capture)
         compiled(x)
-        best = least({"capture": lambda x=x, compiled=compiled: compiled(x)}, 3)
+        best = CLOCK.least({"capture": lambda x=x, compiled=compiled: compiled(x)}, 3)
         print(f"  {count:6d} views {best['capture'] / count * 1e6:8.2f}")
     a = td.ones(4)
 
@@ -451,16 +470,25 @@ def measure_capture():
     compiled = td.compile(lambda a: (adds(a), a)[1])
     compiled(a)
     deferred = td.autobatch(adds)
-    best = least({"td.compile": lambda: compiled(a), "td.autobatch": lambda: deferred(a), "eager": lambda: adds(a)})
+    best = CLOCK.least(
+        {"td.compile": lambda: compiled(a), "td.autobatch": lambda: deferred(a), "eager": lambda: adds(a)}
+    )
     print("  1,000 additions: " + ", ".join(f"{name} {seconds * 1e3:.2f} us each" for name, seconds in best.items()))
 
 
 def main():
+    global CLOCK, SHORT
+    parts = {"trees": measure_trees, "packed": measure_packed, "capture": measure_capture, "new": measure_new}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*parts, []])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--short", action="store_true")
+    options = parser.parse_args()
+    CLOCK, SHORT = Clock(options.device), options.short
     td.set_num_threads(1)
     if torch:
         torch.set_num_threads(1)
-    parts = {"trees": measure_trees, "packed": measure_packed, "capture": measure_capture, "new": measure_new}
-    for name in sys.argv[1:] or parts:
+    for name in options.parts or [part for part in parts if not (SHORT and part == "capture")]:
         parts[name]()
 
 

@@ -2,7 +2,8 @@
 
     python benchmarks/zoo.py [--models unet,llama] [--kind train,infer] [--modes eager,compiled]
                              [--torch-modes eager,channels_last,compile] [--rounds 5] [--seconds 0.3]
-                             [--device cuda] [--scale 8] [--threads 2] [--results FILE] [--torch-python P]
+                             [--device cuda] [--scale 8] [--threads 2] [--together 3] [--results FILE]
+                             [--torch-python P] [--cpu-time]
     python benchmarks/zoo.py --report FILE
     python benchmarks/zoo.py --check [--models ...]
     python benchmarks/zoo.py --count [--models ...]
@@ -12,8 +13,11 @@
 Every model runs in processes of its own, one a library and mode, which take turns; a time is the best one of all turns. Images
 lie channels-last in modes of their own (channels_last, compiled_last, compile_last), and PyTorch's better one counts. On devices
 both train with bfloat16 autocast and fused Adam. --results keeps what was measured in a file that several runs may fill, a few
-models or modes each; --report prints its table. --torch-python: an interpreter that has PyTorch, where this one has not. --check:
-both libraries from the same weights and inputs, without dropout: losses and gradients compared, eager and compiled. --equal: ours
+models or modes each; --report prints its table. --together: the processes of so many models begin at once, which is quicker on
+many cores, but says nothing of first steps. --cpu-time: seconds of the processor, not of the clock,
+for a machine that others use; with --threads 1, as threads that wait count. --torch-python: an interpreter that has PyTorch,
+where this one has not. --check: both libraries from the same weights and inputs, without dropout: losses and gradients
+compared, eager and compiled. --equal: ours
 alone, compiled against eager, in training mode: losses, gradients and buffers. --count: kernels and library calls of a training
 step, eager and compiled. --kernels: those of compiled training steps that are slow by their text (zoo_kernels.py).
 """
@@ -89,7 +93,7 @@ class Worker:
         self.step = torch.compile(step, **options) if compiles else step
 
     def _cast(self):
-        if self.device == "cpu":
+        if self.device == "cpu" or not self.case.mixed:
             return contextlib.nullcontext()
         return self.torch.autocast("cuda", self.torch.bfloat16)
 
@@ -127,14 +131,15 @@ class Worker:
     def turn(self, seconds: float) -> float:
         best, begun = math.inf, time.perf_counter()
         many = 1 if self.device == "cpu" else 5
+        clock = time.process_time if os.environ.get("ZOO_CLOCK") == "cpu" else time.perf_counter
         while time.perf_counter() - begun < seconds or best == math.inf:
-            start = time.perf_counter()
+            start = clock()
             for _ in range(many):
                 result = self.step(*self.inputs)
             self.wait()
             if self.device == "cpu" and self.kind == "train":
                 float(result)
-            best = min(best, (time.perf_counter() - start) / many)
+            best = min(best, (clock() - start) / many)
         return best
 
     def peak(self) -> float:
@@ -355,7 +360,12 @@ class Process:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, env=environment
         )
         self.best = math.inf
+        self.first = None
+
+    def begin(self) -> bool:
+        """Whether it has made its first step."""
         self.first = self._answer()
+        return self.first is not None
 
     def _answer(self):
         while line := self.process.stdout.readline():
@@ -383,11 +393,23 @@ class Process:
         self.process.wait()
 
 
-def measure(model: str, kind: str, options) -> dict | None:
-    wanted = [("tandem", m) for m in options.modes.split(",")] + [
-        ("torch", m) for m in options.torch_modes.split(",") if m
-    ]
-    processes = [Process(*which, model, kind, options.device, options.threads) for which in wanted]
+def measure(models: list[str], kind: str, options):
+    """(model, what was measured of it) of each."""
+    wanted = [("tandem", m) for m in options.modes.split(",") if m]
+    wanted += [("torch", m) for m in options.torch_modes.split(",") if m]
+    processes: dict[str, list] = {model: [] for model in models}
+    for model, which in itertools.product(models, wanted):
+        processes[model].append(Process(*which, model, kind, options.device, options.threads))
+        if not options.together:
+            processes[model][-1].begin()
+    if options.together:
+        for process in itertools.chain(*processes.values()):
+            process.begin()
+    for model in models:
+        yield model, take_turns(processes[model], options)
+
+
+def take_turns(processes: list[Process], options) -> dict:
     alive = [p for p in processes if p.first is not None]
     for _ in range(options.rounds):
         for p in alive:
@@ -402,8 +424,9 @@ def run(options, models: list[str]):
     for kind in options.kind.split(","):
         rows = []
         print(header(kind))
-        for model in models:
-            result = measure(model, kind, options)
+        size = options.together or 1
+        groups = [models[i : i + size] for i in range(0, len(models), size)]
+        for model, result in itertools.chain.from_iterable(measure(group, kind, options) for group in groups):
             rows.append(result)
             print(row(model, result), flush=True)
             if options.results:
@@ -434,6 +457,8 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--scale", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--together", type=int, default=0)
+    parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--count", action="store_true")
     parser.add_argument("--equal", action="store_true")
@@ -443,6 +468,8 @@ def main():
     parser.add_argument("--torch-python", default=sys.executable)
     options = parser.parse_args()
     os.environ["ZOO_SCALE"] = str(options.scale)
+    if options.cpu_time:
+        os.environ["ZOO_CLOCK"] = "cpu"
     PYTHON["torch"] = options.torch_python
     models = [m for m in options.models.split(",") if m] or names()
     if options.check:

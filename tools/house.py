@@ -45,6 +45,7 @@ LAZY = {
     "tandem.data.processes": _PROCESSES,
     "tandem.distributed": _PROCESSES,
     "tandem.distributed.cluster.ray_engine": _RAY,
+    "tandem.distributed.gloo": "Gloo's library",
     "tandem.distributed.hosts": _PROCESSES,
     "tandem.distributed.mpi": "MPI's library",
     "tandem.distributed.ray_launch": _RAY,

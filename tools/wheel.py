@@ -37,8 +37,12 @@ from tandem.machine import prebuilt
 from tandem.cli import main
 assert os.path.dirname(td.__file__).startswith(sys.prefix), td.__file__
 levels = {name for name in os.listdir(os.path.dirname(td.__file__)) if name.startswith("prebuilt-")}
-print("kernels that came along:", ", ".join(sorted(levels)) or "none", "| level of this processor:", _runtime.cpu_level())
-assert not levels or prebuilt.file() is not None, "none of them is for this processor"
+here = _runtime.cpu_level()
+print("kernels that came along:", ", ".join(sorted(levels)) or "none", "| level of this processor:", here or "none")
+opened = prebuilt.file() is not None
+assert opened == (f"prebuilt-{here}.bin" in levels), f"kernels for {here}: {'opened' if opened else 'not opened'}"
+if levels and not opened:
+    print("none of these kernels is for this processor: they are not tried here, and the package compiles its own")
 td.linalg.qr(td.rand(4, 4))
 model = td.nn.Sequential(td.nn.Conv2d(1, 2, 3), td.nn.ReLU(), td.nn.Flatten(), td.nn.Linear(72, 3))
 td.compile(lambda x: model(x).square().sum())(td.rand(2, 1, 8, 8)).backward()
@@ -88,7 +92,7 @@ def build(version: str, python: str, options) -> pathlib.Path:
     print(f"wheel: Python {version}: building, with kernels for {options.levels}", flush=True)
     run(
         venv / "bin/python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", raw,
-        f"--config-settings=build-dir={WORK}/{{wheel_tag}}", ROOT,
+        f"--config-settings=build-dir={WORK}/{{wheel_tag}}", "--config-settings=cmake.define.TANDEM_GLOO=OFF", ROOT,
         PATH=f"{venv / 'bin'}{os.pathsep}{os.environ['PATH']}", TANDEM_PREBUILT_LEVELS=options.levels,
         SOURCE_DATE_EPOCH=os.environ.get("SOURCE_DATE_EPOCH", commit_time()),
     )  # fmt: skip

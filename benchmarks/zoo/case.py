@@ -17,6 +17,7 @@ class Case:
     step: Callable | None = None  # (model, optimizers, *inputs) -> loss: a training step of its own
     optimizers: Callable | None = None  # model -> optimizers, for such a step
     images: bool = False  # whether channels-last memory may pay
+    mixed: bool = True  # whether devices train it under autocast, which PyTorch refuses for some operators
 
 
 def zoo(function):

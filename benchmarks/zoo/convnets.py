@@ -256,3 +256,26 @@ def inception_v3():
         nn.Linear(288, 100),
     )
     return Case(model, images(4, 119), classify, images=True)
+
+
+class ExcitedVolumes(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.conv, self.norm = nn.Conv3d(inputs, outputs, 3, padding=1, bias=False), nn.GroupNorm(4, outputs)
+        self.scale = nn.Sequential(
+            nn.Linear(outputs, outputs // 4), nn.ReLU(), nn.Linear(outputs // 4, outputs), nn.Sigmoid()
+        )
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.conv(x)))
+        return x * self.scale(x.mean((2, 3, 4)))[:, :, None, None, None]
+
+
+@zoo
+def video():
+    model = nn.Sequential(
+        ExcitedVolumes(3, 16), nn.MaxPool3d((1, 2, 2)), ExcitedVolumes(16, 32), nn.MaxPool3d(2), ExcitedVolumes(32, 64),
+        nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+    inputs = torch.randn(2 * SCALE, 3, 8, 32, 32), torch.randint(0, 10, (2 * SCALE,))
+    return Case(model, inputs, classify)

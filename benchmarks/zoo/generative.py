@@ -245,7 +245,7 @@ def vae():
         kld = -0.5 * torch.sum(1 + logvar - mu.pow(2) - logvar.exp())
         return (reconstruction + kld) / x.shape[0]
 
-    return Case(VAE(), (torch.rand(16 * SCALE, 3, 32, 32),), loss, images=True)
+    return Case(VAE(), (torch.rand(16 * SCALE, 3, 32, 32),), loss, images=True, mixed=False)
 
 
 class VQVAE(nn.Module):

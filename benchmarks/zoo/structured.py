@@ -41,7 +41,8 @@ def gcn():
         def forward(self, x, edges):
             return self.two(F.dropout(F.relu(self.one(x, edges)), 0.5, self.training), edges)
 
-    return Case(Model(), (x, edges, y), lambda m, x, e, y: F.cross_entropy(m(x, e), y), lambda m, x, e, y: m(x, e))
+    loss = lambda m, x, e, y: F.cross_entropy(m(x, e), y)
+    return Case(Model(), (x, edges, y), loss, lambda m, x, e, y: m(x, e), mixed=False)
 
 
 class GATLayer(nn.Module):
@@ -78,7 +79,8 @@ def gat():
         def forward(self, x, edges):
             return self.two(F.elu(self.one(x, edges)), edges)
 
-    return Case(Model(), (x, edges, y), lambda m, x, e, y: F.cross_entropy(m(x, e), y), lambda m, x, e, y: m(x, e))
+    loss = lambda m, x, e, y: F.cross_entropy(m(x, e), y)
+    return Case(Model(), (x, edges, y), loss, lambda m, x, e, y: m(x, e), mixed=False)
 
 
 class PointNet(nn.Module):

@@ -201,3 +201,52 @@ def clip():
 
     inputs = torch.randn(8 * SCALE, 3, 64, 64), torch.randint(0, 1000, (8 * SCALE, 24))
     return Case(CLIP(), inputs, loss, lambda m, x, w: m(x, w))
+
+
+class MaskedAutoencoder(nn.Module):
+    def __init__(self, patches=64, patch=48, dim=128, decoder=64, depth=3):
+        super().__init__()
+
+        def layer(width):
+            return nn.TransformerEncoderLayer(
+                width, 4, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            )
+
+        self.embed, self.pos = nn.Linear(patch, dim), nn.Parameter(torch.randn(1, patches, dim) * 0.02)
+        self.encoder = nn.ModuleList([layer(dim) for _ in range(depth)])
+        self.narrow, self.mask_token = nn.Linear(dim, decoder), nn.Parameter(torch.zeros(1, 1, decoder))
+        self.decoder_pos = nn.Parameter(torch.randn(1, patches, decoder) * 0.02)
+        self.decoder = nn.ModuleList([layer(decoder) for _ in range(2)])
+        self.out = nn.Linear(decoder, patch)
+
+    def forward(self, patches, noise):
+        n, length, _ = patches.shape
+        keep = length // 4
+        shuffle = torch.argsort(noise, dim=1)
+        restore = torch.argsort(shuffle, dim=1)
+        x = self.embed(patches) + self.pos
+        x = torch.gather(x, 1, shuffle[:, :keep].unsqueeze(-1).repeat(1, 1, x.shape[-1]))
+        for block in self.encoder:
+            x = block(x)
+        x = self.narrow(x)
+        x = torch.cat([x, self.mask_token.repeat(n, length - keep, 1)], dim=1)
+        x = torch.gather(x, 1, restore.unsqueeze(-1).repeat(1, 1, x.shape[-1])) + self.decoder_pos
+        for block in self.decoder:
+            x = block(x)
+        mask = torch.ones(n, length, device=x.device)
+        mask[:, :keep] = 0
+        return self.out(x), torch.gather(mask, 1, restore)
+
+
+@zoo
+def masked_autoencoder():
+    n = 8 * SCALE
+
+    def loss(m, x, noise):
+        predicted, mask = m(x, noise)
+        mean, var = x.mean(-1, keepdim=True), x.var(-1, keepdim=True)
+        error = ((predicted - (x - mean) / (var + 1e-6) ** 0.5) ** 2).mean(-1)
+        return (error * mask).sum() / mask.sum()
+
+    inputs = torch.randn(n, 64, 48), torch.rand(n, 64)
+    return Case(MaskedAutoencoder(), inputs, loss, lambda m, x, noise: m(x, noise)[0])
