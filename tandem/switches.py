@@ -1,7 +1,9 @@
 """Switches for looking inside and for bisecting: `TANDEM_<NAME>` in the environment, or `with td.switches(NAME=...)`.
 
-The environment is read once, at import. A scope changes a switch for the whole process, all threads, until it is left; of scopes
-of several threads, the last one that was entered and not left holds. 0 always means off. What changes results is an argument somewhere, never a switch.
+The environment is read once, at import. A scope changes a switch for the whole process, all threads, until it is left; where
+several threads are in scopes, the last one that was entered holds. 0 always means off.
+
+What changes results is an argument somewhere, never a switch.
 """
 
 import os
