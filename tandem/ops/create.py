@@ -11,7 +11,7 @@ from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value, call_recorder
 from tandem.graph.symbolic import Sym
 from tandem.ops import rules
-from tandem.ops.define import Op, inplace, method, op, public, register
+from tandem.ops.define import Op, Role, inplace, method, op, public, register
 from tandem.ops.prepare import (
     as_dtype_value,
     as_value,
@@ -271,7 +271,7 @@ def uninitialised(shape, dtype, device):
 
 
 inplace(_zeros_like, "zero_")
-inplace(_full_like, "fill_")
+inplace(_full_like, "fill_", Role(moves=True))
 
 
 def _same(x, device):

@@ -406,6 +406,7 @@ class Role(NamedTuple):
     report: list | None = None  # notes what was compiled, and says how (tandem/program/report.py)
     effect: bool = False  # running it is the point, as of its primitive: for graphs that hold calls
     elementwise: bool = False  # a rule of an optimiser that works on each element for itself
+    moves: bool = False  # operands on other devices are brought to where the first one is
     lazy_sums: bool = False  # backward may give summands of weight gradients: see tandem/autodiff/lazy_sums.py
 
 
@@ -553,11 +554,11 @@ def alias(name: str, function):
     return function
 
 
-def inplace(function, name: str | None = None):
+def inplace(function, name: str | None = None, role: Role = OPERATOR):
     """The in-place form of an operator function: its result is stored into the first argument."""
     name = name or function.__name__ + "_"
     fn = function.__wrapped__.__wrapped__
-    result = make_function(name, fn, function.parameters, None, writes=1)
+    result = make_function(name, fn, function.parameters, None, writes=1, role=role)
     result.__doc__ = (
         f"In-place form of `{function.__name__}`: writes the result into the first argument and returns it."
     )

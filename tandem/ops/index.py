@@ -7,7 +7,7 @@ from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError
 from tandem.graph.ir import Type, Value
 from tandem.ops import rules
-from tandem.ops.define import LibraryOp, Op, inplace, op, register
+from tandem.ops.define import LibraryOp, Op, Role, inplace, op, register
 from tandem.ops.movement import Permute, Reshape
 from tandem.ops.precision import widen
 from tandem.ops.prepare import (
@@ -313,7 +313,7 @@ def copy_to(x: Tensor, source: Written):
     return F.Copy()(full_expand(value, x.shape))
 
 
-inplace(copy_to, "copy_")
+inplace(copy_to, "copy_", Role(moves=True))
 
 
 @op

@@ -34,6 +34,7 @@ from tandem.ops.define import (
 )
 from tandem.ops.prepare import result_dtype
 from tandem.ops.region import Region
+from tandem.ops.transfer import Transfer
 from tandem.placement.where import Where, goes_along, on_different_devices, spans_devices
 from tandem.program.driver import compile as compile_program
 from tandem.program.driver import make
@@ -82,7 +83,10 @@ def _device_of(function, spec: Spec) -> int:
     tensors = [item for item in spec if item.kind == "tensor"]
     if not tensors:
         return _runtime.default_device()
-    devices = {t.device for t in tensors if t.device or t.shape or t.requires_grad} or {0}
+    if function.role.moves:
+        return tensors[0].device
+    written = tensors[: function.writes]  # where results go: memory of another device cannot take them
+    devices = {t.device for t in tensors if t.device or t.shape or t.requires_grad or t in written} or {0}
     if len(devices) > 1 or (devices == {0} and any(t.device for t in tensors)):
         if not function.role.whole:
             raise on_different_devices(function.__name__, [DEVICES[t.device] for t in tensors])
@@ -204,6 +208,8 @@ def trace_call(function, spec: Spec, reader=None) -> Traced:
     traced = Traced(graph)
     with builder, Tracing():
         arguments = _rebuild_arguments(function.parameters, (reader or Reader)(spec, builder, traced))
+        if function.role.moves:
+            arguments = _brought(arguments, spec, traced)
         if function.role.whole:
             devices = zip(graph.inputs, _input_devices(spec, traced), strict=True)
             tracing.devices = {v: device for v, device in devices if device is not None}
@@ -219,6 +225,18 @@ def trace_call(function, spec: Spec, reader=None) -> Traced:
     with builder, Tracing():
         graph.outputs = [_own_memory(v, traced.numbers) for v in outputs if v is not None]
     return traced
+
+
+def _brought(arguments: list, spec: Spec, traced: Traced) -> list:
+    """Arguments of an operator that brings its operands to where the first one is: as x.to(device) brings them."""
+    device_of = {v: spec[p].device for v, p in traced.position_of.items() if spec[p].kind == "tensor"}
+    here = device_of[traced.graph.inputs[0]]
+
+    def bring(a):
+        there = device_of.get(a, here) if isinstance(a, Value) else here
+        return a if there == here or not (there or a.ndim) else Transfer(str(DEVICES[here]), str(DEVICES[there]))(a)
+
+    return [bring(a) for a in arguments]
 
 
 def _own_memory(value: Value, numbers: set[Value]) -> Value:

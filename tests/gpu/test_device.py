@@ -200,3 +200,31 @@ def test_an_integer_divided_by_zero_is_told_when_the_device_is_waited_for():
     with pytest.raises(ZeroDivisionError, match="an integer is divided by zero"):
         x // y
         td.cuda.synchronize()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_copies_cross_devices_with_gradients(compiled):
+    source = td.randn(3, device="cuda", requires_grad=True)
+
+    def write(source):
+        return td.zeros(2, 3).copy_(source * 2)
+
+    target = (td.compile(write) if compiled else write)(source)
+    assert target.device == "cpu"
+    (target * td.tensor([1.0, 2.0, 3.0])).sum().backward()
+    assert source.grad.device == "cuda:0"
+    assert source.grad.tolist() == [4, 8, 12]
+    assert target.tolist() == [(source * 2).tolist()] * 2
+    kept = td.zeros(3, device="cuda")
+    kept[1:] = td.ones(2)
+    kept[0] = 5
+    assert kept.tolist() == [5, 1, 1]
+
+
+def test_gradients_are_clipped_where_they_are():
+    parameters = [td.nn.Parameter(td.ones(2, device=d)) for d in ("cuda", "cpu", "cuda")]
+    for p in parameters:
+        p.grad = td.full((2,), 2.0, device=p.device)
+    assert td.nn.utils.clip_grad_norm_(parameters, 1.0).item() == pytest.approx(24**0.5)
+    for p in parameters:
+        assert p.grad.tolist() == pytest.approx([2 / 24**0.5] * 2, rel=1e-5)

@@ -63,14 +63,21 @@ def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = F
     norm_type = float(norm_type)
     if any(_runtime.parts_of(t) is not None for t in tensors):
         return _norm_of_sharded(tensors, norm_type, error_if_nonfinite)
-    total = _runtime.from_data(0.0, dtypes.float64)
+    totals = {}  # one a device, in the order of the tensors
     for t in map(_once, tensors):
+        total = totals.get(t.device)
+        if total is None:
+            total = totals[t.device] = F.full((), 0.0, dtype=dtypes.float64, device=t.device)
         if norm_type == 2.0:
             _add_square(total, t)
         elif norm_type == math.inf:
             _take_largest(total, t)
         else:
             _add_power(total, t, norm_type)
+    total, *others = totals.values() or (F.full((), 0.0, dtype=dtypes.float64),)
+    for other in others:
+        other = other.to(total.device)
+        total = F.maximum(total, other) if norm_type == math.inf else total + other
     if norm_type != math.inf:
         total = F.sqrt(total) if norm_type == 2.0 else F.power(total, 1.0 / norm_type)
     if error_if_nonfinite and not math.isfinite(total.item()):
@@ -105,7 +112,8 @@ def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach=None)
     """Scales gradients in place so that total_norm becomes at most max_norm."""
     factor = _clip_factor(total_norm, float(max_norm))
     for g in _gradients(parameters):
-        F.multiply_(g, factor) if g.is_sparse else _scale(g, factor)
+        here = factor.to(g.device)
+        F.multiply_(g, here) if g.is_sparse else _scale(g, here)
 
 
 @no_grad()

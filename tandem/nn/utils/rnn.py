@@ -6,6 +6,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from tandem import _runtime, dtypes
+from tandem.graph.ir import Value
 from tandem.ops import argsort, concat, full, index_select, pad, stack
 
 
@@ -22,22 +23,34 @@ class PackedSequence(NamedTuple):
     unsorted_indices: object = None
 
     def to(self, *args, **kwargs):
-        return self._replace(data=self.data.to(*args, **kwargs))
+        """With the data converted, and the indices where it is; batch_sizes stay in host memory."""
+        data = self.data.to(*args, **kwargs)
+        order, back = (i if i is None else _beside(data, i) for i in (self.sorted_indices, self.unsorted_indices))
+        return self._replace(data=data, sorted_indices=order, unsorted_indices=back)
+
+
+def _beside(x, index):
+    """An index, from a list or a tensor, on the device of x."""
+    index = _runtime.from_data(index, dtypes.int64) if isinstance(index, list) else index
+    return index if isinstance(x, Value) else index.to(x.device)
 
 
 def _lengths(lengths) -> list[int]:
     return [int(n) for n in (lengths.tolist() if hasattr(lengths, "tolist") else lengths)]
 
 
-def _sorted(lengths: list[int], enforce_sorted: bool) -> tuple:
-    """The lengths as they fall, where sequences were before, and the way back; None for both where they have to fall already."""
+def _sorted(lengths: list[int], enforce_sorted: bool, x) -> tuple:
+    """The lengths as they fall, where sequences were before, and the way back, both on the device of x; None for both where they
+    have to fall already."""
     if enforce_sorted:
         if any(a < b for a, b in pairwise(lengths)):
             raise ValueError(f"lengths {lengths} must not rise; pass enforce_sorted=False to have sequences sorted")
         return lengths, None, None
     positions = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    order = _runtime.from_data(positions, dtypes.int64)
-    return [lengths[i] for i in positions], order, argsort(order)
+    back = [0] * len(positions)
+    for i, position in enumerate(positions):
+        back[position] = i
+    return [lengths[i] for i in positions], _beside(x, positions), _beside(x, back)
 
 
 def pack_padded_sequence(input, lengths, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
@@ -55,12 +68,12 @@ def pack_padded_sequence(input, lengths, batch_first: bool = False, enforce_sort
         raise ValueError(f"{len(lengths)} lengths were given for a batch of {x.shape[1]}")
     if not lengths or min(lengths) <= 0 or max(lengths) > x.shape[0]:
         raise ValueError(f"lengths {lengths} must lie between 1 and {x.shape[0]}")
-    lengths, order, back = _sorted(lengths, enforce_sorted)
+    lengths, order, back = _sorted(lengths, enforce_sorted, x)
     if order is not None:
         x = index_select(x, 1, order)
     sizes = [sum(n > t for n in lengths) for t in range(lengths[0])]
     # One gather of rows, so that the gradient is one scatter.
-    rows = _runtime.from_data([t * x.shape[1] + i for t, count in enumerate(sizes) for i in range(count)], dtypes.int64)
+    rows = _beside(x, [t * x.shape[1] + i for t, count in enumerate(sizes) for i in range(count)])
     data = index_select(x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), 0, rows)
     return PackedSequence(data, _runtime.from_data(sizes, dtypes.int64), order, back)
 
@@ -75,13 +88,13 @@ def pad_packed_sequence(
     if length < steps:
         raise ValueError(f"total_length {length} is smaller than the longest sequence, {steps}")
     data = sequence.data
-    rows = _runtime.from_data([t * batch + i for t, count in enumerate(sizes) for i in range(count)], dtypes.int64)
-    flat = full((length * batch, *data.shape[1:]), padding_value, dtype=data.dtype)
+    rows = _beside(data, [t * batch + i for t, count in enumerate(sizes) for i in range(count)])
+    flat = full((length * batch, *data.shape[1:]), padding_value, dtype=data.dtype, device=data.device)
     padded = flat.index_copy(0, rows, data).reshape(length, batch, *data.shape[1:])
     lengths = _runtime.from_data([sum(count > i for count in sizes) for i in range(batch)], dtypes.int64)
     if sequence.unsorted_indices is not None:
         padded = index_select(padded, 1, sequence.unsorted_indices)
-        lengths = index_select(lengths, 0, sequence.unsorted_indices)
+        lengths = index_select(lengths, 0, sequence.unsorted_indices.cpu())  # where a loop over them wants them
     return (padded.transpose(0, 1) if batch_first else padded), lengths
 
 
@@ -114,13 +127,13 @@ def pack_sequence(sequences, enforce_sorted: bool = True) -> PackedSequence:
     given = [s.shape[0] for s in sequences]
     if not given or min(given) <= 0:
         raise ValueError(f"lengths {given} must be at least 1")
-    lengths, order, back = _sorted(given, enforce_sorted)
     starts = [0, *accumulate(given)]
-    first = [starts[i] for i in (range(len(given)) if order is None else order.tolist())]
+    first = starts[:-1] if enforce_sorted else [starts[i] for i in sorted(range(len(given)), key=lambda i: -given[i])]
+    together = concat(sequences, 0)
+    lengths, order, back = _sorted(given, enforce_sorted, together)
     sizes = [sum(n > t for n in lengths) for t in range(lengths[0])]
     # One gather of rows, which are data: nothing here depends on how long which sequence is.
-    rows = _runtime.from_data([first[i] + t for t, count in enumerate(sizes) for i in range(count)], dtypes.int64)
-    data = index_select(concat(sequences, 0), 0, rows)
+    data = index_select(together, 0, _beside(together, [first[i] + t for t, n in enumerate(sizes) for i in range(n)]))
     return PackedSequence(data, _runtime.from_data(sizes, dtypes.int64), order, back)
 
 
