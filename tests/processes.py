@@ -68,3 +68,16 @@ def left_in_memory(before: set[str]) -> set[str]:
             continue
         found = {name for name in found if f"/dev/shm/{name}\n" not in text}
     return {name for name in found if os.path.exists(f"/dev/shm/{name}")}
+
+
+def open_files(folder) -> list[str]:
+    """The files below a folder that this process has open or mapped."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        except OSError:  # the one that listed them
+            continue
+    with open("/proc/self/maps") as lines:
+        found += ["/" + line.partition("/")[2].rstrip("\n") for line in lines]
+    return [name for name in found if name.startswith(str(folder))]

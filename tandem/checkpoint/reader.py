@@ -76,7 +76,8 @@ def _moved(value, device):
 
 
 class CheckpointFile(Mapping):
-    """The tensors of a file or of shards by name, mapped when asked for. Tensors stay valid after close()."""
+    """The tensors of a file or of shards by name, mapped when asked for. Tensors stay valid after close(). A file that nobody
+    refers to any more is closed."""
 
     def __init__(self, source):
         self._source = source
@@ -231,7 +232,7 @@ class _Source:
 
 class _File(_Source):
     def __init__(self, path: str):
-        self.path = path
+        self.path, self.fd = path, -1
         self._map = None
         kind = files.kind_of(path)
         if kind is not None:  # opening one may wait for ever
@@ -285,6 +286,8 @@ class _File(_Source):
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    __del__ = close  # as Python's own files: who forgets a file shall not run out of descriptors
 
 
 _LARGE = 1 << 20

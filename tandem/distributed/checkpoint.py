@@ -9,6 +9,7 @@ written in the background (saving.py).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -185,9 +186,8 @@ def load(folder: str, model: Module, optimizer=None, *, loader=None, random: boo
         raise CheckpointError(
             "checkpoint.load", f"{path} has version {index.get('version')}; this is version {_VERSION}"
         )
-    reader = _Reader(os.path.join(folder, index["folder"]), index["tensors"])
     tensors, _ = _tensors(model, None)
-    with no_grad():
+    with no_grad(), contextlib.closing(_Reader(os.path.join(folder, index["folder"]), index["tensors"])) as reader:
         for name, t in tensors.items():
             t.tensor.copy_(reader.read(name, t.shape, t.block))
         if optimizer is not None:
@@ -253,6 +253,10 @@ class _Reader:
         if rank not in self._files:
             self._files[rank] = open_file(os.path.join(self.folder, _file(rank)))
         return self._files[rank]
+
+    def close(self):
+        for file in self._files.values():
+            file.close()
 
 
 def _rows(shape: tuple[int, ...], first: int, last: int) -> _Block:

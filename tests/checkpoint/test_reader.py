@@ -8,6 +8,7 @@ import pytest
 
 import tandem as td
 from tests.checkpoint.states import same
+from tests.processes import open_files
 
 
 def test_mapped_tensors_can_be_changed_without_changing_the_file(tmp_path):
@@ -50,3 +51,16 @@ def test_missing_files_are_missing(tmp_path):
         td.save(td.zeros(1), tmp_path / "folder" / "a")
     with pytest.raises(td.CheckpointError, match="not exactly one checkpoint"):
         td.load(tmp_path)
+
+
+def test_files_that_nobody_refers_to_are_closed(tmp_path):
+    """As Python's own are: a program that opens one at every step does not run out of descriptors."""
+    td.save({"a": td.ones(3), "b": td.zeros(1000)}, tmp_path / "whole.safetensors")
+    td.save({"a": td.ones(3), "b": td.zeros(1000)}, tmp_path / "parts.safetensors", max_shard_size=2000)
+    for name in ("whole.safetensors", "parts.safetensors"):
+        mapped = td.checkpoint.open(tmp_path / name)["a"]
+        assert mapped.tolist() == [1.0, 1.0, 1.0] and open_files(tmp_path)  # the tensor holds on to its pages
+        del mapped
+        assert td.checkpoint.open(tmp_path / name).shape("b") == (1000,)
+        assert td.load(tmp_path / name, mmap=True)["a"].tolist() == [1.0, 1.0, 1.0]
+        assert open_files(tmp_path) == []

@@ -9,6 +9,7 @@ import pytest
 import tandem as td
 from tandem import distributed as dist
 from tandem.distributed import checkpoint
+from tests.processes import open_files
 
 
 def on_ranks(n, fn, *args):
@@ -71,6 +72,7 @@ def test_any_number_of_ranks_reads_what_any_other_wrote(tmp_path, writers):
             assert state.keys() == written.keys()
             for key, value in written.items():
                 np.testing.assert_array_equal(value, state[key], err_msg=str(key))
+    assert open_files(folder) == []
 
 
 def test_a_single_process_without_a_group_reads_whole_tensors(tmp_path):
