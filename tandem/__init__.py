@@ -23,6 +23,7 @@ from tandem.errors import (
     DivisionError,
     DTypeError,
     IndexRangeError,
+    IndexTypeError,
     IntegerRangeError,
     InternalError,
     LinAlgError,

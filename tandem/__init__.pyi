@@ -72,6 +72,7 @@ from tandem.errors import DeviceError as DeviceError
 from tandem.errors import DistributedError as DistributedError
 from tandem.errors import DivisionError as DivisionError
 from tandem.errors import IndexRangeError as IndexRangeError
+from tandem.errors import IndexTypeError as IndexTypeError
 from tandem.errors import IntegerRangeError as IntegerRangeError
 from tandem.errors import InternalError as InternalError
 from tandem.errors import LinAlgError as LinAlgError

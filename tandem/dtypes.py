@@ -109,7 +109,7 @@ def is_name(name: str) -> bool:
 
 
 def as_dtype(value) -> DType:
-    """The DType for a DType, a name, a NumPy dtype or one of Python's bool, int, float, complex."""
+    """The DType for a DType, a name, a NumPy dtype or one of Python's types: float is float64, complex complex128, as in NumPy."""
     if isinstance(value, DType):
         return value
     if value is bool:
@@ -117,9 +117,9 @@ def as_dtype(value) -> DType:
     if value is int:
         return int64
     if value is float:
-        return float32
+        return float64
     if value is complex:
-        return complex64
+        return complex128
     if isinstance(value, str) and value in _BY_NAME:
         return _BY_NAME[value]
     try:

@@ -127,7 +127,9 @@ def test_folders_do_not_import_each_other_in_a_cycle():
 
 def test_errors_and_switches_sit_at_the_bottom():
     known = set(modules())
-    assert {"tandem.forks"} == imports_at_the_top(PACKAGE / "switches.py", known)  # and tandem._runtime, which imports nothing
+    assert {"tandem.forks"} == imports_at_the_top(
+        PACKAGE / "switches.py", known
+    )  # and tandem._runtime, which imports nothing
     assert set() == imports_at_the_top(PACKAGE / "forks.py", known)
     assert {"tandem.errors.module_calls", "tandem.errors.readers", "tandem.switches"} == imports_at_the_top(
         PACKAGE / "errors" / "__init__.py", known

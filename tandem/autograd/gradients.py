@@ -29,7 +29,7 @@ def _call_recorded(fn, args, argnums):
                     "grad", f"argument {i}{path} is {x.dtype}; only floating tensors can be differentiated by"
                 )
             # A view of the argument: recorded, so that gradients of gradients reach the caller's tensor too.
-            own.append(x.view_as_self() if x.requires_grad else x.detach().requires_grad_())
+            own.append(x.view_as_self() if x.requires_grad else _nesting.leaf(x))
         args[i] = unflatten(structure, own)
         leaves += own
         structures.append(structure)
@@ -54,9 +54,9 @@ def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
         for i in positions:
             if not -len(args) <= i < len(args):
                 raise AutogradError("grad", f"argnums names argument {i}, but {len(args)} were given")
-        nested = _is_nested(flatten([args[i] for i in positions])[0])
+        nested = outside = _is_nested(flatten([args[i] for i in positions])[0])
         before = _runtime.set_grad_enabled(True)
-        _nesting.depth += 1
+        _nesting.enter()
         try:
             result, leaves, structures = _call_recorded(lambda *a: fn(*a, **kwargs), args, positions)
             value, aux = result if has_aux else (result, None)
@@ -66,32 +66,68 @@ def value_and_grad(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False
                 )
             grads = [None] * len(leaves)
             if value.requires_grad:
-                nested = nested or (before and _runtime.has_other_leaves([value], leaves))
+                nested = nested or (before and _reads_more([value], leaves))
                 grads = gradients(value, leaves, create_graph=nested, allow_unused=True)
         finally:
-            _nesting.depth -= 1
+            _nesting.leave()
             _runtime.set_grad_enabled(before)
         grads = _regroup(
             structures, [F.zeros_like(leaf) if g is None else g for g, leaf in zip(grads, leaves, strict=True)]
         )
         if not nested:
             value = value.detach()
+        aux = _without_leaves(aux, leaves, before) if has_aux and not outside else aux
         result = grads[0] if isinstance(argnums, int) else grads
         return ((value, aux), result) if has_aux else (value, result)
 
     return wrapped
 
 
+def _without_leaves(given, leaves, recording: bool):
+    """Values beside the one that is differentiated, for the caller: without history that ends in these leaves alone, which nobody
+    else can reach."""
+    values, structure = flatten(given)
+
+    def cut(x):
+        if not isinstance(x, _runtime.Tensor) or not x.requires_grad:
+            return x
+        return x if recording and _reads_more([x], leaves) else x.detach()
+
+    return unflatten(structure, [cut(x) for x in values])
+
+
 def _is_nested(args) -> bool:
     """Inside another gradient function, or on arguments that somebody differentiates by. So are tensors that the function reads
-    elsewhere (has_other_leaves): parameters of a closure get gradients of what a gradient function gives."""
+    elsewhere (_reads_more): parameters of a closure get gradients of what a gradient function gives."""
     return _nesting.depth > 0 or (
         _runtime.grad_enabled() and any(isinstance(a, _runtime.Tensor) and a.requires_grad for a in args)
     )
 
 
+def _reads_more(values, leaves) -> bool:
+    """Whether values come from tensors of the caller's beside these leaves, and beside those of gradient functions inside of it."""
+    return _runtime.has_other_leaves(values, leaves + _nesting.leaves)
+
+
 class _Nesting(threading.local):
-    depth = 0
+    """The gradient functions that run in this thread, one inside of another, and the leaves that they made."""
+
+    def __init__(self):
+        self.depth, self.leaves = 0, []
+
+    def enter(self):
+        self.depth += 1
+
+    def leave(self):
+        self.depth -= 1
+        if self.depth == 0:
+            self.leaves = []
+
+    def leaf(self, x):
+        made = x.detach().requires_grad_()
+        if self.depth > 0:
+            self.leaves.append(made)
+        return made
 
 
 _nesting = _Nesting()
@@ -122,7 +158,7 @@ def vjp(fn, *primals, has_aux: bool = False):
     (tensor([2., 4.]),)
     """
     # As in value_and_grad: where somebody may differentiate what comes out, pulling back is recorded.
-    nested = _is_nested(flatten(list(primals))[0])
+    nested = outside = _is_nested(flatten(list(primals))[0])
     before = _runtime.set_grad_enabled(True)
     try:
         value, leaves, structures = _call_recorded(fn, primals, range(len(primals)))
@@ -131,7 +167,10 @@ def vjp(fn, *primals, has_aux: bool = False):
     value, aux = value if has_aux else (value, None)
     outputs, structure = flatten(value)
     recorded = [o for o in outputs if isinstance(o, _runtime.Tensor) and o.requires_grad]
-    nested = nested or (before and _runtime.has_other_leaves(recorded, leaves))
+    nested = nested or (before and _reads_more(recorded, leaves))
+    if not nested:
+        value = unflatten(structure, [o.detach() if isinstance(o, _runtime.Tensor) else o for o in outputs])
+    aux = _without_leaves(aux, leaves, before) if has_aux and not outside else aux
 
     def pull(*cotangents):
         if (

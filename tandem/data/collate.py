@@ -23,7 +23,7 @@ def empty(shape, dtype):
     return None if memory.allocate is None else memory.allocate(shape, dtype)
 
 
-def default_collate(batch: list):
+def default_collate(batch: list | tuple):
     """One batch from samples: tensors, arrays and numbers are stacked along a new first axis, dicts and tuples by element.
 
     >>> td.data.default_collate([(td.zeros(2), 1, "a"), (td.ones(2), 2, "b")])
@@ -56,23 +56,25 @@ def default_collate(batch: list):
     if numpy is not None and isinstance(first, numpy.generic):
         return _runtime.from_numpy(numpy.array(batch))
     if isinstance(first, float):
-        return _runtime.from_data(batch, dtypes.float64)  # what a Python float holds, as PyTorch has it
+        return _runtime.from_data(list(batch), dtypes.float64)  # what a Python float holds, as PyTorch has it
     if isinstance(first, (bool, int)):
-        return _runtime.from_data(batch, None)
-    if isinstance(first, (str, bytes)) or first is None:
-        return tuple(batch) if first is not None else None
+        return _runtime.from_data(list(batch), None)
+    if first is None:
+        return None
+    if isinstance(first, (str, bytes)):
+        return batch  # a tuple where samples are tuples, otherwise a list, as PyTorch has it
     if isinstance(first, dict):
         made = {key: default_collate([sample[key] for sample in batch]) for key in first}
         return made if type(first) is dict else _like(first, made)
     if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*(default_collate(list(part)) for part in zip(*batch, strict=True)))
+        return type(first)(*(default_collate(part) for part in zip(*batch, strict=True)))
     if isinstance(first, (tuple, list)):
         sizes = sorted(set(map(len, batch)))
         if len(sizes) != 1:
             raise ShapeError(
                 "collate", f"samples have {sizes} elements; each needs the same number", fix="pass a collate_fn"
             )
-        return [default_collate(part) for part in map(list, zip(*batch, strict=True))]
+        return [default_collate(part) for part in zip(*batch, strict=True)]
     raise DTypeError(
         "collate", f"samples contain a {type(first).__name__}, which cannot be stacked", fix="pass a collate_fn"
     )
@@ -85,8 +87,8 @@ def _like(first, made: dict):
         return made
 
 
-def _stack(batch: list):
-    first = batch[0]
+def _stack(batch: list | tuple):
+    batch, first = list(batch), batch[0]
     out = None
     if memory.allocate is not None:
         out = memory.allocate((len(batch), *first.shape), first.dtype)

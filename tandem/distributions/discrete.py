@@ -232,7 +232,7 @@ class Categorical(Distribution):
             )
         self._probs = given / given.sum(-1, keepdims=True) if probs is not None else None
         self._logits = given - td.logsumexp(given, -1, keepdims=True) if probs is None else None
-        self._num_events, self.param_shape = given.shape[-1], tuple(given.shape)
+        self._num_events, self.param_shape = given.shape[-1], given.shape
         super().__init__(given.shape[:-1], (), validate_args)
 
     @property

@@ -5,6 +5,7 @@
         ShapeError        (ValueError, RuntimeError)  sizes or ranks that do not fit
         DTypeError        (TypeError, RuntimeError)  an element type, or a Python type, that is not accepted
         IndexRangeError   (IndexError, RuntimeError)  an index outside its axis
+        IndexTypeError    (TypeError, IndexError, RuntimeError)  what is no index
         AxisError         (both of the above)  an axis that a tensor does not have
         ValueRangeError   (ValueError, RuntimeError)  an argument outside what it may be
         DeviceError       (RuntimeError)     a device that is not there, or operands on different devices
@@ -62,6 +63,7 @@ __all__ = [
     "DistributedError",
     "DivisionError",
     "IndexRangeError",
+    "IndexTypeError",
     "IntegerRangeError",
     "InternalError",
     "LinAlgError",
@@ -198,6 +200,10 @@ class DTypeError(TandemError, TypeError, RuntimeError):
 
 class IndexRangeError(TandemError, IndexError, RuntimeError):
     """An index outside its axis."""
+
+
+class IndexTypeError(DTypeError, IndexRangeError):
+    """What is no index: a float, a tensor of floats. A TypeError as in Python, and an IndexError as in NumPy and PyTorch."""
 
 
 class AxisError(ShapeError, IndexRangeError):

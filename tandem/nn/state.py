@@ -20,7 +20,7 @@ class LoadResult(namedtuple("LoadResult", ("missing_keys", "unexpected_keys"))):
     def __repr__(self):
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return super().__repr__()
+        return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
 class StateError(TandemError, RuntimeError):

@@ -6,7 +6,7 @@ import warnings
 
 import tandem.ops as F
 from tandem import _runtime, dtypes, promotion
-from tandem.errors import DTypeError, IndexRangeError
+from tandem.errors import DTypeError, IndexRangeError, IndexTypeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import Dim, Sym, ceildiv, maximum
 from tandem.ops.define import op
@@ -173,7 +173,7 @@ def _as_index(k):
         if isinstance(k, range):
             k = list(k)
         if not (isinstance(k, (bool, list, tuple)) or hasattr(k, "dtype")):
-            raise DTypeError(
+            raise IndexTypeError(
                 "getitem",
                 f"a {type(k).__name__} cannot be an index",
                 fix="use ints, slices, None, ..., or tensors of ints or bools",
@@ -188,7 +188,7 @@ def _as_index(k):
         )
         return k != 0
     if k.dtype.kind != "bool" and not k.dtype.is_integer:
-        raise DTypeError(
+        raise IndexTypeError(
             "getitem",
             f"an index tensor is {k.dtype}; it must hold integers or booleans",
             fix="convert it: index.to(td.int64)",

@@ -334,6 +334,11 @@ def _set_imag(x, value):
     F.copy_(F.imag(x), value)
 
 
+def __reversed__(self):
+    """The rows from the last to the first."""
+    return F.flip(self, (0,)) if self.ndim else self
+
+
 def attach():
     torch_names.attach(Tensor)
     sparse_methods.attach(Tensor)
@@ -341,7 +346,7 @@ def attach():
     for fn in (to, cuda, cpu, pin_memory, is_pinned, record_stream, requires_grad_, detach, detach_, register_hook,
                register_post_accumulate_grad_hook,
                retain_grad, numpy, __copy__, __deepcopy__, __reduce_ex__, __format__, view_as_self, share_memory_,
-               is_shared):  # fmt: skip
+               is_shared, __reversed__):  # fmt: skip
         setattr(Tensor, fn.__name__, fn)
     Tensor.__repr__ = Tensor.__str__ = format_tensor
     Tensor.backward = _tensor_backward

@@ -21,6 +21,7 @@ from tandem.torch import foreach as _foreach
 from tandem.torch import functions as _functions
 from tandem.torch import inner as _inner
 from tandem.torch import legacy as _legacy
+from tandem.torch import modes as _modes
 from tandem.torch import paths as _paths
 from tandem.torch import serialization as _serialization
 from tandem.torch import storage as _storage
@@ -36,7 +37,7 @@ globals().update({
     if not _name.startswith("_") and not isinstance(_value, _types.ModuleType)
 })  # fmt: skip
 globals().update(_foreach.FUNCTIONS)
-for _module in (_inner, _legacy, _functions):
+for _module in (_inner, _legacy, _functions, _modes):
     globals().update({_name: getattr(_module, _name) for _name in _module.__all__})
 del _module
 _paths.watch()

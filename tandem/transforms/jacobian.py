@@ -44,21 +44,19 @@ def jacrev(fn, argnums: int | tuple[int, ...] = 0, has_aux: bool = False, chunk_
     @functools.wraps(fn, updated=())
     def wrapped(*args, **kwargs):
         positions = _chosen("jacrev", args, argnums)
-        aux = None
         structure = None
 
         def flat(*chosen):
-            nonlocal aux, structure
+            nonlocal structure
             full = list(args)
             for i, x in zip(positions, chosen, strict=True):
                 full[i] = x
             result = fn(*full, **kwargs)
-            if has_aux:
-                result, aux = result
+            result, aux = result if has_aux else (result, None)
             leaves, structure = flatten(result)
-            return tuple(leaves)
+            return tuple(leaves), aux
 
-        values, pull = vjp(flat, *(args[i] for i in positions))
+        values, pull, aux = vjp(flat, *(args[i] for i in positions), has_aux=True)
         rows = []
         for k, y in enumerate(values):
             zeros = [F.zeros_like(v) for v in values]

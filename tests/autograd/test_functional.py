@@ -130,3 +130,34 @@ def test_hessian_by_rows():
     rows = [td.grad(lambda t, i=i: td.grad(f)(t)[i])(td.tensor(x)).numpy() for i in range(3)]
     expected = np.diag(6 * x) + np.array([[0, 3, 2], [3, 0, 1], [2, 1, 0]])
     np.testing.assert_allclose(rows, expected)
+
+
+def test_what_gradient_functions_give_beside_gradients_has_no_history_of_their_own():
+    x = td.tensor([1.0, 2.0])
+    value, _, beside = td.func.vjp(lambda a: (a * 2, a.sin()), x, has_aux=True)
+    assert not value.requires_grad and not beside.requires_grad
+    assert value.numpy().tolist() == [2, 4]
+    _, beside = td.func.grad(lambda a: ((a * 2).sum(), [a * 3, a]), has_aux=True)(x)
+    assert not beside[0].requires_grad and not beside[1].requires_grad
+    _, beside = td.func.jacrev(lambda a: (a * a, a * 3), has_aux=True)(x)
+    assert not beside.requires_grad
+
+
+def test_what_gradient_functions_give_beside_gradients_keeps_the_history_of_others():
+    x, w = td.tensor([1.0, 2.0]), td.tensor([3.0, 4.0], requires_grad=True)
+    beside = td.func.vjp(lambda a: (a * 2, a * w), x, has_aux=True)[2]
+    beside.sum().backward()
+    assert w.grad.tolist() == [1, 2]
+    beside = td.func.grad(lambda a: ((a * 2).sum(), a * a), has_aux=True)(w)[1]
+    assert td.autograd.grad(beside.sum(), w)[0].tolist() == [6, 8]
+    assert td.grad(lambda a: td.func.grad(lambda b: ((b**3).sum(), b**2), has_aux=True)(a)[1].sum())(x).tolist() == [
+        2,
+        4,
+    ]
+
+
+def test_a_gradient_function_inside_of_another_leaves_no_history():
+    x = td.tensor([1.0, 2.0])
+    outer = td.grad(lambda a: (td.func.vjp(lambda b: b**2 * a, x)[0] + td.grad(lambda b: (b**2 * a).sum())(x)).sum())(x)
+    assert not outer.requires_grad
+    assert outer.tolist() == [3, 8]

@@ -17,7 +17,7 @@ def test_collate_keeps_the_structure_of_samples():
     assert isinstance(batch["p"], Point)
     assert [1, 3] == batch["p"].x.tolist()
     assert td.float64 is batch["p"].y.dtype
-    assert ("a", "b") == batch["s"]
+    assert ["a", "b"] == batch["s"]
     assert batch["n"] is None
 
 
@@ -42,6 +42,12 @@ def test_collate_takes_arrays_and_scalars_of_numpy():
 def test_samples_that_cannot_be_stacked(samples, error, text):
     with pytest.raises(error, match=text):
         td.data.default_collate(samples)
+
+
+def test_strings_are_a_list_or_a_tuple_as_in_pytorch():
+    assert td.data.default_collate(["a", "b"]) == ["a", "b"]
+    assert td.data.default_collate([{"s": "a", "t": ("b", 1)}] * 2)["s"] == ["a", "a"]
+    assert td.data.default_collate([("a", {"s": "b"})] * 2) == [("a", "a"), {"s": ["b", "b"]}]
 
 
 def test_views_are_stacked_by_their_elements():

@@ -315,3 +315,10 @@ def test_random_keys(case, ours):
     inner[rest] -= 5
     target[key] -= 5
     np.testing.assert_array_equal(target.numpy(), written)
+
+
+@pytest.mark.parametrize("index", [1.0, td.tensor([1.0]), "a"])
+@pytest.mark.parametrize("error", [TypeError, IndexError])
+def test_what_is_no_index_is_refused_as_in_python_and_in_pytorch(index, error):
+    with pytest.raises(error, match=r"cannot be an index|must hold integers or booleans"):
+        td.zeros(3)[index]

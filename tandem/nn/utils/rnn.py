@@ -6,6 +6,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from tandem import _runtime, dtypes
+from tandem.errors import ValueRangeError
 from tandem.graph.ir import Value
 from tandem.ops import argsort, concat, full, index_select, pad, stack
 
@@ -44,7 +45,11 @@ def _sorted(lengths: list[int], enforce_sorted: bool, x) -> tuple:
     have to fall already."""
     if enforce_sorted:
         if any(a < b for a, b in pairwise(lengths)):
-            raise ValueError(f"lengths {lengths} must not rise; pass enforce_sorted=False to have sequences sorted")
+            raise ValueRangeError(
+                "pack_padded_sequence",
+                f"lengths {lengths} rise",
+                fix="pass enforce_sorted=False to have sequences sorted",
+            )
         return lengths, None, None
     positions = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     back = [0] * len(positions)
