@@ -258,10 +258,10 @@ def test_loading_from_disk_is_quick_and_needs_no_llvm(object_code, directory):
 import sys, time
 from tandem.codegen import cache
 cache.cache_dir = lambda: {str(directory.parent)!r}
-start = time.perf_counter()
+start = time.process_time()
 assert cache.load("kernel", None, "twice")
-print((time.perf_counter() - start) * 1e3)
+print((time.process_time() - start) * 1e3)
 assert "llvmlite" not in sys.modules
 """
     times = [float(subprocess.check_output([sys.executable, "-c", script], text=True)) for _ in range(3)]
-    assert min(times) < 1.0  # ms
+    assert min(times) < 3.0  # ms of processor time: it takes half of one, and compiling takes tens

@@ -14,6 +14,7 @@ import pytest
 
 from tandem import distributed as dist
 from tandem.distributed import gloo, mpi
+from tests.processes import left_in_memory
 
 networks = pytest.mark.parametrize(
     "network",
@@ -52,7 +53,7 @@ def run(*args, **kwargs):
     before = set(os.listdir("/dev/shm"))
     process = start(*args, **kwargs)
     out, errors = process.communicate(timeout=90)
-    assert not {name for name in set(os.listdir("/dev/shm")) - before if "mpi" in name}
+    assert not {name for name in left_in_memory(before) if "mpi" in name}
     return process.returncode, out, errors
 
 

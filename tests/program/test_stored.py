@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.processes import run_script
+
 SCRIPT = """
 import sys
 import tandem as td
@@ -61,10 +63,8 @@ def test_memory_is_that_of_the_sizes_at_hand(tmp_path):
 
 
 def run(folder: pathlib.Path, padding: str = "", lr: float = 0.1) -> list[str]:
-    script = folder / "script.py"
-    script.write_text(SCRIPT.format(padding=padding, lr=lr))
-    environment = {**os.environ, "TANDEM_CACHE_DIR": str(folder / "cache"), "TANDEM_CACHE": "1"}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment)
+    code = SCRIPT.format(padding=padding, lr=lr)
+    done = run_script(code, folder, TANDEM_CACHE_DIR=str(folder / "cache"), TANDEM_CACHE="1")
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
