@@ -110,7 +110,7 @@ def check_sharded(fn, case, grad: bool, meshes=MESHES, most: int = MOST):
             where = f"mesh {shape}, {[list(p) for p in placements]}"
             try:
                 for results, grads in dist.spawn(
-                    work, int(np.prod(shape)), (shape, placements), engine="threads", timeout=60
+                    work, int(np.prod(shape)), (shape, placements), engine="threads", timeout=300
                 ):
                     compare(results, expected, f"{where}: result", problems)
                     compare(grads, expected_grads, f"{where}: gradient", problems)

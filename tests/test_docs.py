@@ -122,7 +122,7 @@ def test_the_site_is_built_and_searched_from_the_disk(tmp_path):
             "(() => { const field = document.querySelector('[data-md-component=search-query]'); field.focus();"
             " field.value = 'scaled_dot_product_attention'; field.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true})) })()"
         )
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not page.run("document.querySelectorAll('.md-search-result__item').length"):
             assert time.monotonic() < until, page.problems
             time.sleep(0.1)

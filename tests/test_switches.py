@@ -50,12 +50,12 @@ def test_scopes_of_threads_that_overlap_leave_nothing_behind():
     def inside():
         with switches(DEBUG=4, NUM_THREADS=1):
             entered.set()
-            may_leave.wait(10)
+            may_leave.wait(300)
 
     with switches(DEBUG=3, NUM_THREADS=2):
         thread = threading.Thread(target=inside)
         thread.start()
-        assert entered.wait(10)
+        assert entered.wait(300)
     assert (4, 1) == (DEBUG.value, td.get_num_threads())  # it is not left yet
     may_leave.set()
     thread.join()

@@ -151,7 +151,7 @@ def test_a_forked_child_and_its_parent_both_load(object_code):
     for child in children:
         child.start()
     after = [_runtime.load_object(object_code, "look_up") for _ in range(20)]
-    assert [queue.get(timeout=20) for _ in children] == [(2.0, 3.0)] * 2
+    assert [queue.get(timeout=300) for _ in children] == [(2.0, 3.0)] * 2
     for child in children:
         child.join()
     assert {2.5} == {call(address, 1) for address in after}

@@ -52,7 +52,7 @@ extern "C" int run(const Arguments* a, int blocks) {{
     path.write_text(text)
     library = path.with_suffix(".so")
     subprocess.run(
-        ["g++", "-O1", "-std=c++20", "-w", "-shared", "-fPIC", "-o", str(library), str(path)], check=True, timeout=120
+        ["g++", "-O1", "-std=c++20", "-w", "-shared", "-fPIC", "-o", str(library), str(path)], check=True, timeout=300
     )
     return ctypes.CDLL(str(library)).run
 

@@ -46,7 +46,7 @@ def train(kind: str, rows=(5, 5, 5), steps: int = 4):
 def on_threads(count: int, *args, joins: bool):
     """What ranks have in the end, and how many products ran by themselves."""
     with td.switches(SKIP="" if joins else "join_products"), td.profile() as profile:
-        found = dist.spawn(train, count, args, engine="threads", timeout=60)
+        found = dist.spawn(train, count, args, engine="threads", timeout=300)
     return found, sum(s.kind == "library" for s in profile.steps)
 
 
@@ -98,7 +98,7 @@ def test_rows_of_all_ranks_in_several_slices(rows):
     found = []
     for skip in ("", "join_products"):
         with td.switches(SKIP=skip):
-            found.append(dist.spawn(train_wide, len(rows), (rows,), engine="threads", timeout=60))
+            found.append(dist.spawn(train_wide, len(rows), (rows,), engine="threads", timeout=300))
     compare(*found)
     assert any((x != y).any() for x, y in zip(found[0][0], found[1][0], strict=True))  # they were rounded otherwise
 
@@ -112,7 +112,7 @@ def in_processes():
 
 
 def test_ranks_that_are_processes():
-    joined, apart = zip(*dist.spawn(in_processes, 2, timeout=100), strict=True)
+    joined, apart = zip(*dist.spawn(in_processes, 2, timeout=300), strict=True)
     for i in range(len(joined[0])):
         compare([rank[i] for rank in joined], [rank[i] for rank in apart])
 
@@ -144,7 +144,7 @@ def test_factors_that_the_update_writes_are_read_before():
     found = []
     for skip in ("", "join_products"):
         with td.switches(SKIP=skip):
-            found.append(dist.spawn(factorise, 2, engine="threads", timeout=60))
+            found.append(dist.spawn(factorise, 2, engine="threads", timeout=300))
     compare(*found)
 
 
@@ -170,5 +170,5 @@ def test_gradients_that_were_added_up_before():
     found = []
     for skip in ("", "join_products"):
         with td.switches(SKIP=skip):
-            found.append(dist.spawn(accumulate, 2, engine="threads", timeout=60))
+            found.append(dist.spawn(accumulate, 2, engine="threads", timeout=300))
     compare(*found)

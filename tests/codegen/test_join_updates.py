@@ -53,7 +53,7 @@ def train(kind: str, keeps: bool):
 def on_threads(kind: str, keeps: bool, joins: bool):
     """What two ranks have in the end, and how many kernels ran."""
     with td.switches(SKIP=APART if joins else f"join_updates,{APART}"), td.profile() as profile:
-        found = dist.spawn(train, 2, (kind, keeps), engine="threads", timeout=60)
+        found = dist.spawn(train, 2, (kind, keeps), engine="threads", timeout=300)
     return found, sum(s.kind == "kernel" for s in profile.steps)
 
 
@@ -78,7 +78,7 @@ def in_processes():
 
 
 def test_ranks_that_are_processes():
-    for joined, apart in dist.spawn(in_processes, 2, timeout=60):
+    for joined, apart in dist.spawn(in_processes, 2, timeout=300):
         for mine, expected in zip(joined, apart, strict=True):
             for x, y in zip(mine, expected, strict=True):
                 np.testing.assert_array_equal(y, x)
@@ -109,5 +109,5 @@ def other_programs():
 
 
 def test_ranks_with_other_kernels_run_their_own():
-    for differences in dist.spawn(other_programs, 2, engine="threads", timeout=60):
+    for differences in dist.spawn(other_programs, 2, engine="threads", timeout=300):
         assert max(differences) < 1e-6

@@ -16,7 +16,7 @@ def test_a_program_without_main_guard_whose_workers_import_it_is_told_so(tmp_pat
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": os.getcwd()},
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode
     assert 'if __name__ == "__main__"' in done.stderr

@@ -77,7 +77,7 @@ def test_workers_end_when_their_process_is_killed(tmp_path, method):
     parent.wait()
     try:
         assert len(workers) == 2
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while any(is_running(pid) for pid in workers):
             assert time.monotonic() < deadline, "workers are left"
             time.sleep(0.05)
@@ -120,7 +120,7 @@ def test_two_threads_share_the_workers_of_a_loader():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive()
     assert found == [expected] * 4
     loader.close()

@@ -13,7 +13,7 @@ from tests.processes import open_files
 
 
 def on_ranks(n, fn, *args):
-    return dist.spawn(fn, n, args, engine="threads", timeout=60)
+    return dist.spawn(fn, n, args, engine="threads", timeout=300)
 
 
 def make(seed):

@@ -16,7 +16,7 @@ COMPLEX = (td.complex64, td.complex128)
 
 
 def on_ranks(n, fn, *args):
-    return dist.spawn(fn, n, args, engine="threads", timeout=60)
+    return dist.spawn(fn, n, args, engine="threads", timeout=300)
 
 
 def part(rank, shape, dtype=td.float32):

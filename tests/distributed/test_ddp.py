@@ -10,7 +10,7 @@ from tandem import distributed as dist
 
 
 def on_ranks(n, fn, *args):
-    return dist.spawn(fn, n, args, engine="threads", timeout=60)
+    return dist.spawn(fn, n, args, engine="threads", timeout=300)
 
 
 def make_model(seed=0):
@@ -287,9 +287,9 @@ def test_gradients_of_different_parameters_are_not_averaged(compiled, differ):
         with pytest.raises(
             td.DistributedError, match=r"different parameters\n  fix: use data_parallel\(model, find_unused"
         ):
-            dist.spawn(work, 2, engine="threads", timeout=60)
+            dist.spawn(work, 2, engine="threads", timeout=300)
     else:
-        assert dist.spawn(work, 2, engine="threads", timeout=60) == [(None, [[4.0, 4.0]] * 3)] * 2
+        assert dist.spawn(work, 2, engine="threads", timeout=300) == [(None, [[4.0, 4.0]] * 3)] * 2
 
 
 def test_models_whose_parameters_have_other_names_or_another_order_are_refused():

@@ -136,7 +136,7 @@ def test_nobody_waits_for_a_process_that_died_before_it_was_asked_for(monkeypatc
     gang = object.__new__(ElasticGang)
     gang.service, gang.members, gang.generation = service, [], -1
     try:
-        store = Store(service.address, timeout=20.0)
+        store = Store(service.address, timeout=300.0)
         gang.publish(["0", "1"], "the program begins")
         gang.publish(["0", "1", "2"], "process 2 joins")
         place = membership.place_in(store, membership.latest(store))

@@ -32,7 +32,7 @@ def test_mpi_and_slurm_environments(tmp_path):
         )
         for r, (rank_name, size_name) in enumerate(names.items())
     ]  # fmt: skip
-    outputs = [p.communicate(timeout=60) for p in started]
+    outputs = [p.communicate(timeout=300) for p in started]
     assert [out for out, _ in outputs] == ["0 [2.0, 2.0]\n", "1 [2.0, 2.0]\n"], outputs
 
 

@@ -13,7 +13,7 @@ X = np.random.default_rng(0).standard_normal((12, 5)).astype(np.float32)
 
 
 def on_ranks(n, fn, *args):
-    return dist.spawn(fn, n, args, engine="threads", timeout=60)
+    return dist.spawn(fn, n, args, engine="threads", timeout=300)
 
 
 def make_model():

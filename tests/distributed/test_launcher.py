@@ -68,7 +68,7 @@ def test_a_killed_rank_is_named_to_the_others_at_once(tmp_path):
         except td.DistributedError as error:
             record = [e for e in td.distributed.flight_record() if e["rank"] == 1]
             print(error, record[-1]["call"], sep="|", flush=True)
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - began < 200  # and not the half hour that collectives wait
         """,
         "-n", "2",
     )  # fmt: skip
@@ -95,7 +95,7 @@ def test_an_interrupt_ends_all_ranks(tmp_path):
     )  # fmt: skip
     pids = [int(launcher.stdout.readline()) for _ in range(2)]
     os.killpg(launcher.pid, signal.SIGINT)
-    _, errors = launcher.communicate(timeout=60)
+    _, errors = launcher.communicate(timeout=300)
     assert launcher.returncode == 130, errors
     for pid in pids:
         with pytest.raises(ProcessLookupError):
@@ -120,7 +120,7 @@ def test_a_launcher_that_is_told_twice_to_end_kills_ranks_that_do_not(tmp_path, 
     for _ in range(2):
         os.kill(launcher.pid, number)
         time.sleep(0.3)  # signals that wait are one
-    _, errors = launcher.communicate(timeout=60)
+    _, errors = launcher.communicate(timeout=300)
     assert (launcher.returncode, "Traceback" in errors) == (status, False), errors
     for pid in pids:
         with pytest.raises(ProcessLookupError):
@@ -137,5 +137,5 @@ def test_a_rank_whose_launcher_has_ended_before_it_began_ends(tmp_path):
         "1",
         str(path),
     ]  # this process is no child of the first
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")

@@ -52,7 +52,7 @@ def run(*args, **kwargs):
     """And nothing stays in /dev/shm."""
     before = set(os.listdir("/dev/shm"))
     process = start(*args, **kwargs)
-    out, errors = process.communicate(timeout=90)
+    out, errors = process.communicate(timeout=300)
     assert not {name for name in left_in_memory(before) if "mpi" in name}
     return process.returncode, out, errors
 
@@ -268,7 +268,7 @@ def test_several_launchers_restart_and_end_together(tmp_path, network):
         )
         for host in range(2)
     ]  # fmt: skip
-    outputs = [p.communicate(timeout=90) for p in launchers]
+    outputs = [p.communicate(timeout=300) for p in launchers]
     assert [p.returncode for p in launchers] == [0, 0], outputs
     lines = sorted("".join(out for out, _ in outputs).splitlines())
     assert lines == [str([r, [4.0, 4.0], str(r // 2), str(r % 2), "2", network]) for r in range(4)]
@@ -328,7 +328,7 @@ def test_hosts_that_share_a_network_alone(tmp_path, network):
             )
             for name in names
         ]  # fmt: skip
-        outputs = [p.communicate(timeout=90) for p in launchers]
+        outputs = [p.communicate(timeout=300) for p in launchers]
         assert [p.returncode for p in launchers] == [0, 0], outputs
         assert [out for out, _ in outputs] == [f"{network} 3.0 399999.0\n"] * 2
     finally:

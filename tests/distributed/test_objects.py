@@ -7,7 +7,7 @@ from tandem import distributed as dist
 
 
 def on_ranks(n, fn, *args):
-    return dist.spawn(fn, n, args, engine="threads", timeout=60)
+    return dist.spawn(fn, n, args, engine="threads", timeout=300)
 
 
 def test_objects_without_pickle():

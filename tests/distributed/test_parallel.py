@@ -50,7 +50,7 @@ def test_data_and_tensor_parallel_on_one_mesh():
         return train(model, sharded(X, mesh, [S(0), R]))
 
     expected = train(make_mlp(), td.tensor(X))
-    for made in dist.spawn(work, 4, engine="threads", timeout=60):
+    for made in dist.spawn(work, 4, engine="threads", timeout=300):
         same(made, expected)
 
 
@@ -208,7 +208,7 @@ def test_fully_sharded_on_a_mesh_trains_as_one_process_does(shape, compiled):
         return train(model, sharded(X, mesh, placements), compiled)
 
     expected = train(make_mlp(), td.tensor(X))
-    for made in dist.spawn(work, int(np.prod(shape)), engine="threads", timeout=60):
+    for made in dist.spawn(work, int(np.prod(shape)), engine="threads", timeout=300):
         same(made, expected)
 
 
@@ -229,4 +229,4 @@ def test_fully_sharded_parameters_are_gathered_forward_and_backward_and_gradient
         )
 
     expected = {"all_gather": 1}, {"all_gather": 1, "reduce_scatter": 1}, (S(0),), (6, 8)
-    assert [expected] * 2 == dist.spawn(work, 2, engine="threads", timeout=60)
+    assert [expected] * 2 == dist.spawn(work, 2, engine="threads", timeout=300)

@@ -45,7 +45,7 @@ def test_what_a_program_told_goes_with_its_last_client(served):
     later = Store(service.address)
     assert (later.keys(), later.epoch()) == ([], 0)
     later.close()
-    serving.join(60)
+    serving.join(300)
     assert not serving.is_alive()
 
 
@@ -91,20 +91,20 @@ def test_a_service_that_ends_takes_no_client_and_the_next_one_does(monkeypatch):
     def use():
         client = Store(ending.address)
         client.set("key", 1)
-        over.wait(60)  # a service without clients ends
+        over.wait(300)  # a service without clients ends
         client.close()
 
     using = threading.Thread(target=use)
     using.start()
     assert not began.is_set()
     ending.close()
-    assert began.wait(60)
+    assert began.wait(300)
     other = Store(ending.address)
     assert other.get("key") == 1
     over.set()
-    using.join(60)
+    using.join(300)
     other.close()
-    later.join(60)
+    later.join(300)
     assert not later.is_alive()
 
 

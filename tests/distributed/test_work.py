@@ -5,7 +5,7 @@ from tandem import distributed as dist
 
 
 def on_ranks(n, fn, *args):
-    return dist.spawn(fn, n, args, engine="threads", timeout=60)
+    return dist.spawn(fn, n, args, engine="threads", timeout=300)
 
 
 def test_handles_keep_the_order_of_calls():

@@ -82,7 +82,7 @@ def test_gpt_sharded():
     def work():
         return example.train(td.distributed.Mesh((2, 2), ("data", "model")), **settings)
 
-    for losses in td.distributed.spawn(work, 4, engine="threads", timeout=120):
+    for losses in td.distributed.spawn(work, 4, engine="threads", timeout=300):
         assert losses == pytest.approx(alone, rel=1e-3)
 
 

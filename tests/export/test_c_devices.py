@@ -99,7 +99,7 @@ def test_a_microcontroller_runs_lenet(processor, tmp_path):
         f"qemu-system-arm -M {BOARDS[processor]} -cpu {processor} -nographic -monitor none -serial none "
         "-semihosting-config enable=on,target=native -kernel program.elf"
     )
-    done = subprocess.run(emulator.split(), cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(emulator.split(), cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"arena: {made.arena_bytes} bytes" in done.stdout
 
@@ -122,6 +122,6 @@ def test_webassembly_runs_lenet(tmp_path):
     assert done.returncode == 0, done.stderr
     (tmp_path / "run.mjs").write_text(WASI)
     done = subprocess.run(
-        ["node", "--no-warnings", "run.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        ["node", "--no-warnings", "run.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0 and "largest relative error" in done.stdout, done.stdout + done.stderr

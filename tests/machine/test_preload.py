@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def run(program: str, tmp_path) -> str:
     (tmp_path / "kernels").mkdir()  # so that nothing begins at import
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TANDEM_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=120, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=300, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

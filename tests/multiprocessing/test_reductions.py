@@ -8,7 +8,7 @@ from tests.multiprocessing import work
 
 
 def finish(process):
-    process.join(60)
+    process.join(300)
     assert 0 == process.exitcode
 
 
@@ -19,11 +19,11 @@ def test_tensors_in_queues_are_the_same_memory():
     process.start()
     x, y = td.zeros(4).share_memory_(), td.zeros(2, 3)
     queue.put(x)
-    results.get(timeout=60)
+    results.get(timeout=300)
     queue.put(y)  # moves to shared memory as it is sent
     queue.put(x[1:3])
-    results.get(timeout=60)
-    results.get(timeout=60)
+    results.get(timeout=300)
+    results.get(timeout=300)
     queue.put(None)
     finish(process)
     assert [1.0, 2.0, 2.0, 1.0] == x.tolist()
@@ -37,7 +37,7 @@ def test_tensors_from_another_process():
     process = context.Process(target=work.send_many, args=(queue,))
     process.start()
     for i in range(5):
-        found = queue.get(timeout=60)
+        found = queue.get(timeout=300)
         assert (i, [float(i)] * 3, [1.0, 1.0], (0,)) == (
             found["i"],
             found["x"].tolist(),

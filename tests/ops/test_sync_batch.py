@@ -39,7 +39,7 @@ def test_ranks_normalise_by_the_statistics_of_all_samples(sizes, compiled):
         own = made.running_mean, made.running_var, made.weight.grad, made.bias.grad, made.num_batches_tracked
         return y.detach().numpy(), x.grad.numpy(), [t.numpy() for t in own]
 
-    results = dist.spawn(work, len(sizes), engine="threads", timeout=60)
+    results = dist.spawn(work, len(sizes), engine="threads", timeout=300)
     np.testing.assert_allclose(y.detach().numpy(), np.concatenate([r[0] for r in results]), atol=1e-12)
     np.testing.assert_allclose(whole.grad.numpy(), np.concatenate([r[1] for r in results]), atol=1e-12)
     expected = layer.running_mean, layer.running_var, layer.weight.grad, layer.bias.grad, layer.num_batches_tracked
@@ -59,7 +59,7 @@ def test_a_group_of_its_own_and_evaluation_by_running_statistics():
         layer.eval()
         return y.detach().numpy(), layer(td.tensor(x[:1])).detach().numpy(), layer.running_mean.numpy()
 
-    results = dist.spawn(work, 4, engine="threads", timeout=60)
+    results = dist.spawn(work, 4, engine="threads", timeout=300)
     for pair in (slice(0, 2), slice(2, 4)):
         expected = nn.BatchNorm1d(2)(td.tensor(x[pair])).detach().numpy()
         np.testing.assert_allclose(expected, np.concatenate([y for y, *_ in results[pair]]), atol=1e-5)

@@ -39,7 +39,7 @@ def test_an_answer_has_the_outputs_that_were_asked_for(model):
 def test_an_answer_that_takes_too_long_is_given_up(model):
     app = served(model, timeout=0.05)
     gate = threading.Event()
-    app.store.get("toy").batcher._run = lambda arrays: gate.wait(60) and {}
+    app.store.get("toy").batcher._run = lambda arrays: gate.wait(300) and {}
 
     async def wait():
         answer = await ask(app, "POST", INFER, question([[1, 0, 0]], [[1]]))

@@ -41,7 +41,7 @@ def test_what_does_not_fit_into_the_queue_is_refused_at_once(model):
     gate = threading.Event()
     batcher = app.store.get("toy").batcher
     run = batcher._run
-    batcher._run = lambda arrays: gate.wait(60) and run(arrays)
+    batcher._run = lambda arrays: gate.wait(300) and run(arrays)
 
     async def crowd():
         first = [asyncio.ensure_future(ask(app, "POST", INFER, question([[i, 0, 0]], [[1]]))) for i in range(4)]

@@ -33,7 +33,7 @@ class Thread(threading.Thread):
             self.error = error
 
     def get(self):
-        self.join(30)
+        self.join(300)
         assert not self.is_alive()
         if self.error is not None:
             raise self.error
@@ -379,7 +379,7 @@ def test_input_pipeline_overlaps_with_training_and_is_held_back(graph):
 
     def hold(a):
         in_step.set()
-        go_on.wait(30)
+        go_on.wait(300)
         return a
 
     held = td.py_func(hold, [loss], td.float32, ())
@@ -389,7 +389,7 @@ def test_input_pipeline_overlaps_with_training_and_is_held_back(graph):
         threads = td.QueueRunner(raw, [reader]).create_threads(coord=coordinator, daemon=True, start=True)
         threads += td.QueueRunner(batches, [decode] * 2).create_threads(session, coordinator, daemon=True, start=True)
     training = Thread(session.run, [held, step])
-    assert in_step.wait(30)
+    assert in_step.wait(300)
     # The step stands still; reading and decoding go on until everything is full, and no further:
     # 2 rows in the step, 2 decoded ones waiting, 2 in the hands of decoders, 4 raw ones, and one in the reader's hands.
     until(lambda: read[0] == 11)

@@ -159,8 +159,8 @@ def test_a_run_has_a_deadline(graph):
         begin = time.monotonic()
         with pytest.raises(td.DeadlineError, match=r"run: not done within 0\.05 s"):
             session.run(fetch, feeds, timeout=0.05)
-        assert time.monotonic() - begin < 20
-    assert 0 == session.run(branched, {p: False}, timeout=60).item()
+        assert time.monotonic() - begin < 200  # nothing else ends the wait
+    assert 0 == session.run(branched, {p: False}, timeout=300).item()
 
 
 def test_a_waiting_loop_can_be_interrupted(graph):

@@ -8,6 +8,6 @@ import textwrap
 def run(program: str, tmp_path) -> str:
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(program))
-    made = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120)
+    made = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=300)
     assert made.returncode == 0, made.stderr
     return made.stdout

@@ -106,7 +106,7 @@ def test_exceptions_are_of_pytorchs_classes(call, kind):
 
 
 def run(program: str) -> str:
-    made = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+    made = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
     assert made.returncode == 0, made.stderr
     return made.stdout
 

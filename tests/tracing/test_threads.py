@@ -44,24 +44,24 @@ def test_a_thread_that_meets_what_another_one_has_captured_waits_for_it():
     def step(x):
         (p * x).sum().backward()
         captured.set()
-        finish.wait(60)
+        finish.wait(300)
         return p.grad
 
     finish = threading.Event()
     thread = threading.Thread(target=td.compile(step), args=(td.full((3,), 2.0),))
     thread.start()
-    assert captured.wait(60)
+    assert captured.wait(300)
     timer = threading.Timer(0.2, finish.set)
     timer.start()
     found.append(p.grad.tolist())
-    thread.join(60)
+    thread.join(300)
     assert found == [[2, 2, 2]]
 
 
 def test_two_threads_that_have_captured_do_not_wait_for_each_other():
     """Each has given a parameter a gradient that has no value so far, and then uses the other's."""
     parameters = [td.ones(3, requires_grad=True) for _ in range(2)]
-    meeting = threading.Barrier(2, timeout=60)
+    meeting = threading.Barrier(2, timeout=300)
 
     def step(mine, other, x):
         (mine * x).sum().backward()

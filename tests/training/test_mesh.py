@@ -36,8 +36,8 @@ def test_a_mesh_trains_as_one_process_does_and_another_mesh_goes_on(tmp_path):
 
     losses, loss = fit(None, make(), slice(None), None, 3)
     folder = str(tmp_path)
-    for first, _ in dist.spawn(work, 2, ((2,), folder, 2), engine="threads", timeout=120):
+    for first, _ in dist.spawn(work, 2, ((2,), folder, 2), engine="threads", timeout=300):
         np.testing.assert_allclose(first, losses[:2], rtol=1e-4)
-    for rest, last in dist.spawn(work, 4, ((2, 2), folder, 3), engine="threads", timeout=120):
+    for rest, last in dist.spawn(work, 4, ((2, 2), folder, 3), engine="threads", timeout=300):
         np.testing.assert_allclose(rest, losses[2:], rtol=1e-4)
         np.testing.assert_allclose(last, loss, rtol=1e-4)

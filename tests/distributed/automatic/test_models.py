@@ -116,7 +116,7 @@ def test_gradients_are_those_of_one_process(kind, options):
         numpy = lambda g: (g.full_tensor() if hasattr(g, "full_tensor") else g).numpy()
         return found, {name: numpy(p.grad) for name, p in own.named_parameters() if p.grad is not None}
 
-    results = dist.spawn(work, 2, engine="threads", timeout=120)
+    results = dist.spawn(work, 2, engine="threads", timeout=300)
     assert set().union(*(gradients for _, gradients in results)) == set(expected)
     for found, gradients in results:
         assert found == pytest.approx(whole.item(), rel=1e-5)

@@ -94,9 +94,9 @@ def test_a_death_in_the_middle_of_a_step_ends_it_everywhere(cluster):
     while not cluster.describe(W1)["steps"]:
         time.sleep(0.01)
     cluster.kill(W0)
-    thread.join(30)
+    thread.join(300)
     assert not thread.is_alive() and errors[0].task == W0
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while any(cluster.describe(t)["steps"] for t in (PS0, W1)) and time.monotonic() < end:
         time.sleep(0.01)
     assert not any(cluster.describe(t)["steps"] for t in (PS0, W1))
@@ -144,7 +144,7 @@ def test_a_controller_that_dies_is_replaced(cluster):
     assert ended.returncode == 9
     session = td.Session(graph, target=cluster)
     assert session.run("b:0").tolist() == [5.0, 6.0]
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while any(d["steps"] for d in cluster.describe().values()) and time.monotonic() < end:
         time.sleep(0.01)
     assert not any(d["steps"] for d in cluster.describe().values())
@@ -208,7 +208,7 @@ def test_a_classic_program_of_servers_and_workers(tmp_path):
     workers = [start("worker", 0), start("worker", 1)]
     try:
         for worker in workers:
-            out, _ = worker.communicate(timeout=120)
+            out, _ = worker.communicate(timeout=300)
             assert worker.returncode == 0
             done, count, loss = out.split()
             assert (done, int(count)) == ("done", 200) and float(loss) < 0.1
@@ -228,4 +228,4 @@ def test_tasks_have_the_calls_of_parameter_servers_whoever_imports_what():
         "    td.distributed.ParameterServer(model, td.optim.SGD(model.parameters(), lr=0.1), cluster=cluster)\n"
         "    cluster.close()\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -45,7 +45,7 @@ def test_a_full_queue_holds_producers_of_other_tasks(cluster):  # noqa: F811
     third = threading.Thread(target=session.run, args=(put, {x: [3, 3]}))
     third.start()
     assert session.run(got).tolist() == [1.0, 1.0]
-    third.join(30)
+    third.join(300)
     assert not third.is_alive()
     assert session.run(size).item() == 2
     assert [session.run(got).tolist()[0] for _ in range(2)] == [3.0, 7.0]
@@ -66,7 +66,7 @@ def test_closing_ends_who_waits(cluster):  # noqa: F811
     waiting = threading.Thread(target=wait)
     waiting.start()
     session.run(close)
-    waiting.join(30)
+    waiting.join(300)
     assert len(errors) == 1 and "closing" in str(errors[0])
     with pytest.raises(td.QueueClosedError):
         session.run(put, {x: [1, 2]})
@@ -116,7 +116,7 @@ def test_training_evaluation_and_saving_at_once(cluster, tmp_path):  # noqa: F81
     for t in threads:
         t.start()
     for t in threads:
-        t.join(60)
+        t.join(300)
     assert not errors and not any(t.is_alive() for t in threads)
     assert session.run(steps).item() == rounds
     expected = np.zeros(3)
@@ -142,7 +142,7 @@ def test_an_aborted_step_leaves_others_running(cluster):  # noqa: F811
     with pytest.raises(td.ShapeError):
         td.Session(other, target=cluster).run(z, {bad: [1, 2, 3]})
     session.run(put, {x: [4, 5]})
-    waiting.join(30)
+    waiting.join(300)
     assert found[0].tolist() == [9.0, 11.0]
 
 
@@ -162,7 +162,7 @@ def test_closing_a_session_ends_its_steps(cluster):  # noqa: F811
     while not cluster.describe(W1)["steps"]:
         pass
     session.close()
-    waiting.join(30)
+    waiting.join(300)
     assert errors and "closed" in str(errors[0])
     other.run(put, {x: [1, 2]})
     assert other.run(got).tolist() == [3.0, 5.0]
@@ -187,9 +187,9 @@ def test_a_variable_is_read_after_what_its_reader_waits_for(cluster, reader):  #
     session = td.Session(graph, target=cluster)
     session.run(init)
     found = []
-    thread = threading.Thread(target=lambda: found.extend(session.run([early, late, twice, after], timeout=60)))
+    thread = threading.Thread(target=lambda: found.extend(session.run([early, late, twice, after], timeout=300)))
     thread.start()
-    session.run(wait, timeout=60)  # the run is under way, and waits for a token
+    session.run(wait, timeout=300)  # the run is under way, and waits for a token
     session.run(update)
     session.run(put)
     thread.join()

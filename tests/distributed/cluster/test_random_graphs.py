@@ -67,7 +67,7 @@ class RandomGraph:
 
     def run(self, session) -> list:
         session.run(self.init)
-        return [v for d in self.data for v in session.run([self.outs, self.writes], {self.x: d}, timeout=60)[0]]
+        return [v for d in self.data for v in session.run([self.outs, self.writes], {self.x: d}, timeout=300)[0]]
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ class RandomFlow:
 
     def run(self, session) -> list:
         session.run(self.init)
-        found = [session.run(self.result, feed, timeout=120) for feed in self.feeds]
+        found = [session.run(self.result, feed, timeout=300) for feed in self.feeds]
         return [*found, session.run(self.count)]
 
 
@@ -163,7 +163,7 @@ class Disturbance:
     def __exit__(self, *exc):
         self.over.set()
         for t in self.threads:
-            t.join(60)
+            t.join(300)
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=pytest.mark.slow)])
@@ -220,7 +220,7 @@ def test_a_loop_fills_a_queue_of_another_task_while_a_loop_of_a_third_empties_it
     start, found = np.array([0.1, 0.2, 0.3], dtype=np.float32), {}
 
     def work(session, fetch):
-        found[fetch] = session.run(fetch, {x: start, n: count}, timeout=120)
+        found[fetch] = session.run(fetch, {x: start, n: count}, timeout=300)
 
     session = td.Session(graph, target=cluster)
     threads = [threading.Thread(target=work, args=(session, fetch)) for fetch in (last, total)]

@@ -51,7 +51,7 @@ def test_all_who_wait_end_when_the_step_fails_while_one_leaves():
         messages.there["first"] = ()
         leaving.has_come = True
     for thread in threads:
-        thread.join(20)
+        thread.join(300)
     assert sorted(ends) == ["cancelled", "cancelled", "taken"]
 
 

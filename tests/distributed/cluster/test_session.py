@@ -62,7 +62,7 @@ def test_tasks_that_need_each_others_values_do_not_wait_for_each_other(cluster):
             first = left + td.tanh(right)  # of values that come from two tasks, one of which waits for left
         with td.device(W1):
             second = right + td.tanh(left)
-    both(graph, cluster, lambda session: session.run([first, second], {x: [0.1, 0.2]}, timeout=60))
+    both(graph, cluster, lambda session: session.run([first, second], {x: [0.1, 0.2]}, timeout=300))
 
 
 def test_a_second_run_sends_no_graph(cluster):

@@ -22,7 +22,7 @@ class Stage:
     """One rank."""
 
     def __init__(self, rank: int, size: int, address: str):
-        dist.init_process_group(rank=rank, world_size=size, store=Store(address), timeout=60)
+        dist.init_process_group(rank=rank, world_size=size, store=Store(address), timeout=300)
 
     def gradients(self, **options):
         weights = [td.tensor(w, requires_grad=True) for w in W]
@@ -44,7 +44,7 @@ def test_a_pipeline_of_ray_actors_gives_the_gradients_of_one_process(schedule):
     try:
         actors = [ray.remote(Stage).options(num_cpus=1).remote(rank, 2, service.address) for rank in range(2)]
         options = {"micro_batches": 4, "schedule": schedule}
-        results = ray.get([a.gradients.remote(**options) for a in actors], timeout=120)
+        results = ray.get([a.gradients.remote(**options) for a in actors], timeout=300)
     finally:
         ray.shutdown()
         service.close()

@@ -67,7 +67,7 @@ def piped(fn, count, ranks, micro_batches, **options):
         owned = [any(p is w for p in pipe.parameters()) for w in weights]
         return loss, [w.grad.numpy() if w.grad is not None else None for w in weights], owned
 
-    return dist.spawn(work, ranks, engine="threads", timeout=60)
+    return dist.spawn(work, ranks, engine="threads", timeout=300)
 
 
 def check(fn, count, ranks, micro_batches, **options):
@@ -166,7 +166,7 @@ def test_stages_begin_with_modules_and_buffers_are_written():
         loss = ((model(td.tensor(X[m : m + 4])) - td.tensor(Y[m : m + 4])) ** 2).mean()
         (loss / 3).backward()
         losses.append(loss.item())
-    first, second = dist.spawn(work, 2, engine="threads", timeout=60)
+    first, second = dist.spawn(work, 2, engine="threads", timeout=300)
     assert first[0] == second[0] == pytest.approx(np.mean(losses), rel=1e-6)
     assert set(first[1]) == {"blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "blocks.1.bias"}
     for n, p in model.named_parameters():
@@ -189,7 +189,7 @@ def test_a_pipeline_of_data_parallel_ranks():
         pipe.step(x, y)
         return weights[column].grad.numpy()
 
-    results = dist.spawn(work, 4, engine="threads", timeout=60)
+    results = dist.spawn(work, 4, engine="threads", timeout=300)
     weights = parameters(2)
     chain(weights, td.tensor(X), td.tensor(Y)).backward()
     for rank, g in enumerate(results):
@@ -219,7 +219,7 @@ def test_training_as_one_process_does():
         optimizer.step()
         optimizer.zero_grad()
         expected.append(loss.item())
-    for losses in dist.spawn(work, 2, engine="threads", timeout=60):
+    for losses in dist.spawn(work, 2, engine="threads", timeout=300):
         np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
@@ -232,7 +232,7 @@ def test_what_cannot_be_piped_is_refused():
             P.Pipeline(lambda *b: fn(weights, *b), args, **options).step(*args[:1])
 
         with pytest.raises(error, match=text):
-            dist.spawn(work, ranks, engine="threads", timeout=60)
+            dist.spawn(work, ranks, engine="threads", timeout=300)
 
     errors = td.errors
     refused(errors.ValueRangeError, "2 stages and 1 ranks", chain)
@@ -267,7 +267,7 @@ def gpt_step(schedule):
 
 
 def test_gpt_with_dropout_in_two_processes():
-    results = dist.spawn(gpt_step, 2, ("zero_bubble",), timeout=120)
+    results = dist.spawn(gpt_step, 2, ("zero_bubble",), timeout=300)
     for piped, whole, _, _ in results:
         assert piped == pytest.approx(whole, rel=1e-5)
     first, second = (set(r[2]) for r in results)

@@ -22,7 +22,7 @@ PACE = 0.02
 def server_of(model, cluster, folder, worker):
     return ParameterServer(
         model, td.optim.Adam(model.parameters(), lr=0.01), mode="sync", cluster=cluster, worker=worker, workers=WORKERS,
-        snapshots=f"{folder}/snapshots", every=5, resume=True, timeout=60.0,
+        snapshots=f"{folder}/snapshots", every=5, resume=True, timeout=300.0,
     )  # fmt: skip
 
 

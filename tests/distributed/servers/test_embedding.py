@@ -116,7 +116,7 @@ def test_tables_come_back_with_their_rows_when_a_server_dies(tmp_path):
         servers = [
             ParameterServer(
                 m, td.optim.SGD(m.top.parameters(), lr=0.1), cluster=cluster, worker=k, workers=2, snapshots=str(tmp_path), every=3,
-                timeout=30.0,
+                timeout=300.0,
             )
             for k, m in enumerate(models)
         ]  # fmt: skip
@@ -159,7 +159,7 @@ def test_rows_are_not_taken_from_a_table_that_has_not_gone_back_yet(tmp_path):
         asking.start()
         asking.join(0.3)
         peer.call("ps.restore", model.table.name, 1, 1)
-        asking.join(30)
+        asking.join(300)
         assert bool((rows[2] == rows[1]).all()) and not bool((rows[1] == rows[0]).all())
 
 

@@ -32,7 +32,7 @@ def train(cluster, models, steps, folder, mode="sync", dies=lambda worker, step:
         model = models[k]
         server = ParameterServer(
             model, ADAM(model.parameters()), mode=mode, cluster=cluster, worker=k, workers=workers, snapshots=str(folder),
-            every=2, timeout=30.0, resume=True, **options,
+            every=2, timeout=300.0, resume=True, **options,
         )  # fmt: skip
         while server.version < steps:
             version = server.version
@@ -97,7 +97,7 @@ def test_a_pull_that_meets_servers_on_their_way_back_goes_back_too(tmp_path, mon
     with Cluster({"ps": 2}, engine="threads") as cluster:
         model = network()
         server = ParameterServer(
-            model, ADAM(model.parameters()), cluster=cluster, snapshots=str(tmp_path), every=1, timeout=5.0
+            model, ADAM(model.parameters()), cluster=cluster, snapshots=str(tmp_path), every=1, timeout=60.0
         )
         for _ in range(2):
             loss_of(model, batch(server.version, 0)).backward()

@@ -32,7 +32,7 @@ def test_servers_on_ray_come_back_when_an_actor_and_when_a_node_is_killed(tmp_pa
             def make(k):
                 return ParameterServer(
                     models[k], ADAM(models[k].parameters()), cluster=cluster, worker=k, workers=WORKERS, snapshots=str(tmp_path),
-                    every=5, timeout=120.0,
+                    every=5, timeout=300.0,
                 )  # fmt: skip
 
             servers = [make(k) for k in range(WORKERS)]

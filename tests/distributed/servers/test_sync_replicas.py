@@ -77,7 +77,7 @@ def test_steps_take_the_mean_of_the_first_replicas(needed, total):
         for t in threads:
             t.start()
         for t in threads:
-            t.join(30)
+            t.join(300)
         assert not errors and not any(t.is_alive() for t in threads)
         w, b = (sessions[0].run(v).numpy() for v in replicas[0][2][3:5])
         ew, eb = expected(steps, range(needed))

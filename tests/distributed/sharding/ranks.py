@@ -16,7 +16,7 @@ def on_mesh(shape, fn, *args) -> list:
     def work():
         return fn(dist.Mesh(shape, tuple("abc"[: len(shape)])), *args)
 
-    return dist.spawn(work, math.prod(shape), engine="threads", timeout=60)
+    return dist.spawn(work, math.prod(shape), engine="threads", timeout=300)
 
 
 def sharded(array, mesh, placements, requires_grad: bool = False):

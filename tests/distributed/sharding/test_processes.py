@@ -72,7 +72,7 @@ def work():
 def test_processes_compute_and_train_as_one_rank_does(n):
     model = make_model()
     expected = train(model, td.tensor(X))
-    for losses, parameters in dist.spawn(work, n, timeout=120):
+    for losses, parameters in dist.spawn(work, n, timeout=300):
         np.testing.assert_allclose(losses, expected, rtol=1e-3)
         for got, p in zip(parameters, model.parameters(), strict=True):
             np.testing.assert_allclose(got, p.detach().numpy(), rtol=2e-3, atol=2e-4)

@@ -31,7 +31,7 @@ def call(run_plan, path, *arrays):
         file = Path(path).with_suffix(f".{i}")
         file.write_bytes(np.ascontiguousarray(array).tobytes())
         arguments.append(f"{names[array.dtype.name]}:{','.join(map(str, array.shape))}:{file}")
-    return subprocess.run([run_plan, path, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([run_plan, path, *arguments], capture_output=True, text=True, timeout=300)
 
 
 def results(done):
