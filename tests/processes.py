@@ -14,7 +14,7 @@ def limit_memory(count: int):
         resource.setrlimit(resource.RLIMIT_AS, (count, count))
 
 
-def in_child(work, timeout: float = 100) -> int:
+def in_child(work, timeout: float = 300) -> int:
     """The exit status of a forked child that does this and ends as programs do, with what is registered for exit."""
     child = os.fork()
     if child == 0:
