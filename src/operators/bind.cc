@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "operators/aliases.h"
+#include "operators/numbers.h"
 #include "tensor/generator.h"
 #include "tensor/size_type.h"
 
@@ -59,16 +60,9 @@ bool is_loose_int(PyObject* o) {
   return PyLong_Check(o) || PyIndex_Check(o);
 }
 
-bool takes_number(ParameterKind kind) {
-  return kind == ParameterKind::Tensor || kind == ParameterKind::Divisor || kind == ParameterKind::Written ||
-         kind == ParameterKind::OptionalTensor || kind == ParameterKind::OptionalWritten;
-}
-
 void add_converted(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o, Arguments& out);
 
 void add_big_integer(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o, Arguments& out);
-
-[[noreturn]] void fail_fit(OpFunction* op, const Parameter& parameter, PyObject* number, DType dtype);
 
 void add_number_or_tensor(OpFunction* op, const BoundCall& call, const Parameter& parameter, PyObject* o,
                           Arguments& out, bool converted = false) {
@@ -152,59 +146,6 @@ void add_big_integer(OpFunction* op, const BoundCall& call, const Parameter& par
   Argument& a = out.add();
   a.kind = Argument::Kind::Float;
   a.real = value;
-}
-
-// Tensors are checked by the plan (check_divisor); a number is not worth a step of it.
-void check_divisor(Arguments& out) {
-  const Argument& divisor = out.data()[out.size() - 1];
-  const bool is_zero = (divisor.kind == Argument::Kind::Integer && divisor.integer == 0) ||
-                       (divisor.kind == Argument::Kind::Bool && !divisor.truth);
-  if (!is_zero || out.data()[0].kind != Argument::Kind::Tensor) return;
-  const Tensor* x = out.data()[0].tensor;
-  if (is_floating(x->view.dtype) || is_complex(x->view.dtype) || !x->storage->on_host()) return;
-  fail(ErrorKind::Division, kDividedByZero);
-}
-
-// Has Python say that a number does not fit integers of this type.
-[[noreturn]] void fail_fit(OpFunction* op, const Parameter& parameter, PyObject* number, DType dtype) {
-  PyObject* args[] = {op->name, parameter.name, number, PyUnicode_FromString(name(dtype))};
-  if (!args[3]) throw PythonError{};
-  Py_XDECREF(PyObject_Vectorcall(callbacks.convert, args, 4, nullptr));  // raises
-  Py_DECREF(args[3]);
-  throw PythonError{};
-}
-
-// Whether a number can be written into integers of `size` bytes. Negative ones wrap in unsigned types, as in PyTorch.
-bool fits(const Argument& number, size_t size, bool is_unsigned) {
-  const int bits = static_cast<int>(8 * size);
-  if (number.kind == Argument::Kind::Integer) {
-    const int64_t v = number.integer;
-    if (is_unsigned) return bits == 64 || (v < (int64_t{1} << bits) && v > -(int64_t{1} << bits));
-    return bits == 64 || (v >= -(int64_t{1} << (bits - 1)) && v < (int64_t{1} << (bits - 1)));
-  }
-  if (number.kind != Argument::Kind::Float) return true;
-  const double whole = std::trunc(number.real), limit = std::ldexp(1.0, is_unsigned ? bits : bits - 1);
-  return whole < limit && whole >= (is_unsigned ? 0 : -limit);  // no NaN is
-}
-
-// A number meets the elements that it is written into: those of the first argument, or of what is written beside it.
-void check_written(OpFunction* op, const BoundCall& call, int position, const Argument& number) {
-  if (number.kind != Argument::Kind::Integer && number.kind != Argument::Kind::Float) return;
-  auto& parameters = *op->parameters;
-  PyObject* into = call.values[0];
-  bool beside = false;
-  for (int i = 0; i < static_cast<int>(parameters.size()); ++i) {
-    if (i == position || parameters[i].kind != ParameterKind::Written) continue;
-    beside = true;
-    into = call.values[i];
-  }
-  if (!is_tensor(into)) return;
-  const DType dtype = reinterpret_cast<Tensor*>(into)->view.dtype;
-  if (dtype == DType::Bool || is_floating(dtype) || is_complex(dtype)) return;
-  if (beside && number.kind == Argument::Kind::Float) return;  // both become floats
-  const bool is_unsigned =
-      dtype == DType::UInt8 || dtype == DType::UInt16 || dtype == DType::UInt32 || dtype == DType::UInt64;
-  if (!fits(number, item_size(dtype), is_unsigned)) fail_fit(op, parameters[position], call.values[position], dtype);
 }
 
 void add_int(OpFunction* op, const Parameter& parameter, PyObject* o, Arguments& out) {
@@ -336,6 +277,17 @@ void flatten(OpFunction* op, const BoundCall& call, Arguments& out) {
       case ParameterKind::Divisor:
         add_number_or_tensor(op, call, parameter, o, out);
         check_divisor(out);
+        check_factor(op, call, static_cast<int>(i), out.data()[out.size() - 1]);
+        break;
+      case ParameterKind::OptionalFactor:
+        if (o == Py_None) {
+          out.add().kind = Argument::Kind::None;
+          break;
+        }
+        [[fallthrough]];
+      case ParameterKind::Factor:
+        add_number_or_tensor(op, call, parameter, o, out);
+        check_factor(op, call, static_cast<int>(i), out.data()[out.size() - 1]);
         break;
       case ParameterKind::OptionalWritten:
         if (o == Py_None) {

@@ -154,6 +154,8 @@ ParameterKind parse_kind(const char* text) {
   std::string s = text;
   if (s == "tensor") return ParameterKind::Tensor;
   if (s == "divisor") return ParameterKind::Divisor;
+  if (s == "factor") return ParameterKind::Factor;
+  if (s == "optional_factor") return ParameterKind::OptionalFactor;
   if (s == "written") return ParameterKind::Written;
   if (s == "optional_written") return ParameterKind::OptionalWritten;
   if (s == "optional_tensor") return ParameterKind::OptionalTensor;

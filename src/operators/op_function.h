@@ -17,7 +17,9 @@ namespace tandem {
 
 enum class ParameterKind : uint8_t {
   Tensor,           // a tensor or a Python number
-  Divisor,          // the same, but where the other operands are integers the number must not be 0
+  Factor,           // the same, but where the tensors are integers the number must fit them
+  OptionalFactor,   // or None
+  Divisor,          // a factor, but where the other operands are integers the number must not be 0
   Written,          // the same, but where it is written into integers the number must fit them
   OptionalTensor,   // or None
   OptionalWritten,  // both

@@ -13,7 +13,16 @@ from tandem.graph.ir import Value
 from tandem.ops.define import Elementwise, alias, inplace, method, op, register
 from tandem.ops.memory_format import in_format
 from tandem.ops.precision import in_float32, with_exact_factors
-from tandem.ops.prepare import as_value, binary, broadcast, float_binary, promote, promote_float
+from tandem.ops.prepare import (
+    as_dtype_value,
+    as_value,
+    binary,
+    broadcast,
+    float_binary,
+    promote,
+    promote_float,
+    result_dtype,
+)  # fmt: skip
 
 LN2 = math.log(2)
 
@@ -131,8 +140,13 @@ class Neg(Elementwise):
         return -g
 
 
+def _times(x, y, alpha) -> Value:
+    """alpha * y as it is added to x, in the type of the sum: in its own, y may have no room for it."""
+    return F.mul(as_dtype_value(y, result_dtype(x, y, alpha)), alpha)
+
+
 @op
-def add(x: Tensor, y: Tensor, *, alpha: Tensor | None = None):
+def add(x: Tensor, y: Tensor, *, alpha: Factor | None = None):
     """Sum of x and alpha * y.
 
     x, y: broadcastable -> (*broadcast), promoted dtype
@@ -141,19 +155,19 @@ def add(x: Tensor, y: Tensor, *, alpha: Tensor | None = None):
     tensor([4., 5.])
     """
     if alpha is not None:  # an input, not a setting: a new step size needs no new plan
-        y = F.mul(y, alpha)
+        y = _times(x, y, alpha)
     return binary("add", Add(), x, y)
 
 
 @op
-def subtract(x: Tensor, y: Tensor, *, alpha: Tensor | None = None):
+def subtract(x: Tensor, y: Tensor, *, alpha: Factor | None = None):
     """Difference of x and alpha * y.
 
     >>> td.subtract(td.tensor([1.0, 2.0]), 3)
     tensor([-2., -1.])
     """
     if alpha is not None:  # an input, not a setting: a new step size needs no new plan
-        y = F.mul(y, alpha)
+        y = _times(x, y, alpha)
     a, b = promote(x, y)
     if a.dtype.kind == "bool":
         raise DTypeError("subtract", "booleans cannot be subtracted", fix="use logical_xor (x ^ y)")
@@ -323,13 +337,14 @@ def lerp(x: Tensor, end: Tensor, weight: Tensor):
 
 @op
 @in_float32
-def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Tensor = 1):
+def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Factor = 1):
     """x + value * tensor1 * tensor2.
 
     >>> td.addcmul(td.tensor([1.0]), td.tensor([2.0]), td.tensor([3.0]), value=0.5)
     tensor([4.])
     """
-    return F.add(x, F.multiply(F.multiply(tensor1, tensor2), value))
+    dtype = result_dtype(x, tensor1, tensor2, value)  # that of the sum, in which there is room for the product
+    return F.add(x, F.multiply(F.multiply(as_dtype_value(tensor1, dtype), as_dtype_value(tensor2, dtype)), value))
 
 
 @op

@@ -333,9 +333,11 @@ def add_input(builder: Builder, type: Type) -> Value:
 
 _KINDS = {
     "Tensor": "tensor",
-    "Divisor": "tensor",  # or a number that must not be 0 where the first operand holds integers
+    "Factor": "tensor",  # or a number that must fit what the tensors promote to, where they are integers
+    "Divisor": "tensor",  # a factor that must not be 0 where the first operand holds integers
     "Written": "tensor",  # or a number that must fit the integers that it is written into
     "Tensor | None": "optional_tensor",
+    "Factor | None": "optional_tensor",
     "Written | None": "optional_tensor",
     "Tensors": "tensors",
     "Int": "int",
@@ -344,7 +346,10 @@ _KINDS = {
     "Ints | None": "ints",
     "Generator | None": "generator",
 }
-_CHECKED = {"Divisor": "divisor", "Written": "written", "Written | None": "optional_written"}
+_CHECKED = {
+    "Divisor": "divisor", "Factor": "factor", "Factor | None": "optional_factor", "Written": "written",
+    "Written | None": "optional_written",
+}  # fmt: skip
 
 
 class ParameterSpec:
@@ -355,7 +360,7 @@ class ParameterSpec:
     def __init__(self, name, kind, required, default, keyword_only, check="", axes=False):
         self.name = name
         self.kind = kind
-        self.check = check  # "divisor", "written": what numbers are looked at for when arguments are bound
+        self.check = check  # "divisor", "factor", "written": what numbers are looked at for when arguments are bound
         self.axes = axes  # that are reduced: none of them may stand for all (tandem/promotion.py)
         self.required = required
         self.default = default

@@ -151,13 +151,13 @@ def heaviside(x: Tensor, values: Tensor):
 
 
 @op
-def rsub(x: Tensor, y: Tensor, *, alpha: Tensor | None = None):
+def rsub(x: Tensor, y: Tensor, *, alpha: Factor | None = None):
     """y - alpha * x.
 
     >>> td.rsub(td.tensor([1.0]), 3.0)
     tensor([2.])
     """
-    return F.subtract(y, x if alpha is None else F.multiply(x, alpha))
+    return F.subtract(y, x, alpha=alpha)
 
 
 for function in (gcd, lcm, ldexp, heaviside):

@@ -11,7 +11,18 @@ from tandem.graph.symbolic import product
 from tandem.ops.define import Composite, alias, inplace, op, register
 from tandem.ops.matmul import sum_rows
 from tandem.ops.precision import in_float32
-from tandem.ops.prepare import as_value, broadcast, normalize_axis, promote, show, show_shape, to_float, with_weights
+from tandem.ops.prepare import (
+    as_value,
+    broadcast,
+    normalize_axis,
+    promote,
+    require_fit,
+    result_dtype,
+    show,
+    show_shape,
+    to_float,
+    with_weights,
+)  # fmt: skip
 
 
 @register
@@ -212,7 +223,10 @@ def outer(x: Tensor, y: Tensor):
 
 
 @in_float32
-def _scaled_sum(input: Value, product_: Value, beta, alpha) -> Value:
+def _scaled_sum(name: str, input: Value, product_: Value, beta, alpha) -> Value:
+    dtype = result_dtype(input, product_)
+    require_fit(name, "beta", beta, dtype)
+    require_fit(name, "alpha", alpha, dtype)
     if alpha != 1:
         product_ = product_ * alpha
     if beta == 0:  # input does not count at all, not even its NaN
@@ -239,7 +253,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta=1, alpha=1):
     ):
         input, mat1, mat2 = promote(input, mat1, mat2)
         return F.Matmul()(mat1, mat2, input)
-    return _scaled_sum(input, F.matmul(mat1, mat2), beta, alpha)
+    return _scaled_sum("addmm", input, F.matmul(mat1, mat2), beta, alpha)
 
 
 @op
@@ -251,7 +265,7 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta=1, alpha=1):
     >>> td.baddbmm(td.ones(1, 1, 1), td.ones(1, 1, 2), td.ones(1, 2, 1))
     tensor([[[3.]]])
     """
-    return _scaled_sum(input, F.bmm(batch1, batch2), beta, alpha)
+    return _scaled_sum("baddbmm", input, F.bmm(batch1, batch2), beta, alpha)
 
 
 @op
@@ -263,7 +277,7 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta=1, alpha=1):
     >>> td.addmv(td.ones(1), td.ones(1, 2), td.ones(2))
     tensor([3.])
     """
-    return _scaled_sum(input, F.mv(mat, vec), beta, alpha)
+    return _scaled_sum("addmv", input, F.mv(mat, vec), beta, alpha)
 
 
 # -- distances

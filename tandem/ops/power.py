@@ -93,7 +93,7 @@ def _power(x, y):
 
 
 @op(name="power", hidden=True)
-def _any_power(x: Tensor, y: Tensor):
+def _any_power(x: Tensor, y: Factor):
     return _power(x, y)
 
 

@@ -30,7 +30,7 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta=1, alpha=1):
     # One product over the batch and k together.
     wide = F.Reshape((m, b * k))(F.Permute((1, 0, 2))(batch1))
     tall = F.Reshape((b * k, batch2.shape[2]))(batch2)
-    return _scaled_sum(input, F.matmul(wide, tall), beta, alpha)
+    return _scaled_sum("addbmm", input, F.matmul(wide, tall), beta, alpha)
 
 
 @op
@@ -42,7 +42,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta=1, alpha=1):
     >>> td.addr(td.ones(1, 2), td.tensor([2.0]), td.tensor([3.0, 4.0]))
     tensor([[7., 9.]])
     """
-    return _scaled_sum(input, F.outer(vec1, vec2), beta, alpha)
+    return _scaled_sum("addr", input, F.outer(vec1, vec2), beta, alpha)
 
 
 @op

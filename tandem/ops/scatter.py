@@ -163,7 +163,7 @@ def _write_slices(name: str, x: Value, axis: int, index: Value, source, mode: st
 
 
 @op
-def index_add(x: Tensor, axis, index: Tensor, source: Tensor, *, alpha: Tensor | None = None):
+def index_add(x: Tensor, axis, index: Tensor, source: Tensor, *, alpha: Written | None = None):
     """x with slices of source (times alpha) added at the positions that a 1-d index gives along axis.
 
     >>> td.index_add(td.zeros(3), 0, td.tensor([0, 0]), td.tensor([1.0, 2.0]))

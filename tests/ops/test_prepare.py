@@ -112,3 +112,54 @@ def test_bounds_that_just_fit_are_taken():
     assert td.randint(255, 256, (2,), dtype="uint8").tolist() == [255, 255]
     assert bytes_().random_(255, 256).tolist() == [255] * 3
     assert td.randint_like(bytes_(), 255, 256).tolist() == [255] * 3
+
+
+FACTORS = {
+    "add": lambda x, n: td.add(x, x, alpha=n),
+    "subtract": lambda x, n: td.subtract(x, x, alpha=n),
+    "rsub": lambda x, n: td.rsub(x, x, alpha=n),
+    "add of a number": lambda x, n: x.add(3, alpha=n),
+    "add_": lambda x, n: x.add_(x, alpha=n),
+    "sub_": lambda x, n: x.sub_(x, alpha=n),
+    "power": lambda x, n: x**n,
+    "power_": lambda x, n: x.pow_(n),
+    "addcmul": lambda x, n: td.addcmul(x, x, x, value=n),
+    "addcmul_": lambda x, n: x.addcmul_(x, x, value=n),
+    "index_add": lambda x, n: td.index_add(x, 0, td.tensor([0, 1]), x, alpha=n),
+    "addmm alpha": lambda x, n: td.addmm(x, x[:, None], x[None], alpha=n),
+    "addmm beta": lambda x, n: td.addmm(x, x[:, None], x[None], beta=n),
+    "addr": lambda x, n: td.addr(x, x, x, alpha=n),
+    "floor_divide": lambda x, n: x // n,
+    "remainder": lambda x, n: x % n,
+    "fmod": lambda x, n: td.fmod(x, n),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_factors_exponents_and_divisors_fit_what_they_meet(name):
+    call = FACTORS[name]
+    for dtype, number in ((td.uint8, 300), (td.int8, 256), (td.int16, 2**33), (td.int32, 2**33)):
+        with pytest.raises(td.IntegerRangeError, match=f"is {number}, which does not fit {dtype}"):
+            call(td.tensor([2, 3], dtype=dtype), number)
+    call(td.tensor([2, 3], dtype=td.int8), 100)
+    call(td.tensor([2, 3], dtype=td.int64), 2**33)
+    call(td.tensor([2.0, 3.0]), 2**33)
+
+
+def test_factors_meet_what_the_tensors_promote_to():
+    small, large = td.tensor([2], dtype=td.uint8), td.tensor([5], dtype=td.int64)
+    assert td.add(small, large, alpha=300).tolist() == [1502]
+    assert td.add(small, td.tensor([1], dtype=td.int8), alpha=300).tolist() == [302]  # int16
+    assert td.add(large, small, alpha=200).tolist() == [405]
+    assert td.subtract(large, small, alpha=200).tolist() == [-395]
+    assert td.rsub(small, large, alpha=200).tolist() == [-395]
+    assert td.addcmul(large, small, small, value=100).tolist() == [405]
+    assert td.add(small, td.tensor([0.5]), alpha=300).tolist() == [152]
+
+
+def test_a_factor_of_a_number_keeps_the_dtype():
+    for dtype in (td.uint8, td.int8, td.int32, td.float16, td.float32):
+        x = td.tensor([2, 3], dtype=dtype)
+        assert td.add(x, 3, alpha=2).dtype is dtype and td.add(x, 3, alpha=2).tolist() == [8, 9]
+        assert td.subtract(x, 1, alpha=2).dtype is dtype and td.subtract(x, 1, alpha=2).tolist() == [0, 1]
+    assert td.add(td.tensor([2]), 3, alpha=0.5).tolist() == [3.5]
