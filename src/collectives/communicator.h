@@ -3,8 +3,10 @@
 // Programs name a group by a small number (`token`); which rank runs them the thread knows (Context), so that a program
 // is the same on all ranks, also where ranks are threads of one process.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -67,9 +69,12 @@ struct Record {  // of the flight recorder
   double age;  // seconds since it began
 };
 
+class Background;
+
 class Communicator {
  public:
-  virtual ~Communicator() = default;
+  Communicator();
+  virtual ~Communicator();
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual void run(const Request& request) = 0;         // without the GIL; throws Error
@@ -89,8 +94,14 @@ class Communicator {
   virtual void raise_device_failure() = 0;  // throws, once, if work of this group on devices was given up
   const int64_t number = next_number();     // of all that this process has had
 
+  Background& background();  // what was begun: Note [Begun collectives] in background.h
+  bool has_background() const { return has_background_.load(); }
+
  private:
   static int64_t next_number();
+  std::once_flag background_made_;
+  std::atomic<bool> has_background_ = false;
+  std::unique_ptr<Background> background_;
 };
 
 // The groups of one rank, by token. A thread uses the one that it entered, else that of the process.

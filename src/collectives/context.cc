@@ -1,6 +1,7 @@
 #include <atomic>
 #include <utility>
 
+#include "collectives/background.h"
 #include "collectives/communicator.h"
 #include "modes.h"
 
@@ -22,6 +23,17 @@ void Context::put(int64_t token, std::shared_ptr<Communicator> communicator) {
 
 std::shared_ptr<Communicator> Context::find(int64_t token) const {
   return token >= 0 && token < static_cast<int64_t>(groups_.size()) ? groups_[token] : nullptr;
+}
+
+Communicator::Communicator() = default;
+Communicator::~Communicator() = default;
+
+Background& Communicator::background() {
+  std::call_once(background_made_, [this] {
+    background_ = std::make_unique<Background>(*this);
+    has_background_ = true;
+  });
+  return *background_;
 }
 
 int64_t Communicator::next_number() {

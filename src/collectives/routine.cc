@@ -1,10 +1,12 @@
 // collective (x...) -> y..., ints [kind, token, size, reduction, root, tag, n, sends..., m, takes...]: what the ranks
 // of a group do together. token: the group; size: how many ranks the program was made for; sends, takes: rows for each
 // rank and from each, where they differ. Operands and results may be the same memory.
+// collective_begin, collective_await: the same in two calls.
 #include <cstring>
 #include <vector>
 
 #include "check.h"
+#include "collectives/background.h"
 #include "collectives/communicator.h"
 #include "collectives/reduce.h"
 #include "device/cuda/launches.h"
@@ -108,6 +110,8 @@ void run_collective(const library::Call& call) {
     library::copy_elements(call.inputs[i], dense_in(memory[i].data(), call.inputs[i]));
     request.pieces[i].in = memory[i].data();
   }
+  if (group->has_background() && request.kind != Kind::Send && request.kind != Kind::Receive)
+    group->background().finish();
   request.updates = call.updates, request.num_updates = call.num_updates;
   if (group->takes_factors())
     request.factors = call.factors, request.num_factors = call.num_factors;
@@ -119,6 +123,25 @@ void run_collective(const library::Call& call) {
       std::memcpy(piece.out, piece.in, piece.in_count * item_size(request.dtype));
   for (int i = 0; i < call.num_updates; ++i)
     if (!call.updates[i].done) call.updates[i].run_whole();
+}
+
+// The same, begun; await_collective comes later, with the same operands. Note [Begun collectives] in background.h.
+void begin_collective(const library::Call& call) {
+  const std::shared_ptr<Communicator> group = group_of(call);
+  Request request = request_of(call);
+  auto memory = std::make_shared<std::vector<std::unique_ptr<char[]>>>();
+  for (int i = 0; i < call.num_inputs; ++i) {
+    if (call.inputs[i].is_contiguous()) continue;
+    memory->push_back(std::make_unique_for_overwrite<char[]>(bytes_of(call.inputs[i])));
+    library::copy_elements(call.inputs[i], dense_in(memory->back().get(), call.inputs[i]));
+    request.pieces[i].in = memory->back().get();
+  }
+  request.kept = memory;
+  group->background().begin(std::move(request));
+}
+
+void await_collective(const library::Call& call) {
+  group_of(call)->background().wait(call.outputs[0].data);
 }
 
 // NCCL has results over their operands where both have one size.
@@ -155,6 +178,8 @@ void queue_collective(const library::Call& call) {
 }
 
 const library::Register register_collective("collective", &run_collective, false, true);
+const library::Register register_begin("collective_begin", &begin_collective, false, true);
+const library::Register register_await("collective_await", &await_collective, false, true);
 const library::Register register_on_devices("cuda.collective", &queue_collective, false, true);
 
 }  // namespace

@@ -46,6 +46,7 @@ std::mutex& keeping() {
 }
 
 thread_local std::string line_of_call;
+void (*settle)() noexcept = nullptr;
 
 static thread_local size_t* scratch_need = nullptr;
 

@@ -87,6 +87,9 @@ bool measuring();
 void need_scratch(size_t bytes);
 std::vector<std::string> names();
 
+// Waits for what routines have begun and not ended, where a program ends by an error between the two. Null: none does.
+extern void (*settle)() noexcept;
+
 // The user's line, where this thread runs a plan that waits and was made for one operator.
 extern thread_local std::string line_of_call;
 

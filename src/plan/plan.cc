@@ -287,6 +287,10 @@ void PlanRun::run_instructions() {
   } catch (Error& error) {
     if (current && !error.origin) error.origin = current->origin;
     failed_ = current;
+    if (plan_.waits && library::settle) library::settle();
+    throw;
+  } catch (...) {
+    if (plan_.waits && library::settle) library::settle();
     throw;
   }
 }

@@ -13,6 +13,7 @@ from tandem.codegen.join_products import join_products
 from tandem.codegen.lowering import Lowering
 from tandem.codegen.mutations import copy_mutations, write_in_place
 from tandem.codegen.order import failures_first
+from tandem.codegen.overlap import overlap_collectives
 from tandem.codegen.overwrite import overwrite_last_operands
 from tandem.codegen.parts import lower_parts
 from tandem.codegen.rules import expand_operators, extend_calls, save_traffic
@@ -38,7 +39,8 @@ LOWERING = [
     join_updates,             # of averaged gradients
     join_products,            # that are gradients to be averaged
     batch_launches,
-    failures_first,           # last: others keep what must precede what
+    failures_first,           # behind those: others keep what must precede what
+    overlap_collectives,      # and this keeps what may fail before what has an effect
 ]  # fmt: skip
 OPTIONAL = [step.__name__ for step in LOWERING if step.optional]  # those that TANDEM_SKIP may name
 

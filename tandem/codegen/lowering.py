@@ -45,6 +45,7 @@ class Lowering:
         self.waits = any(node.control for node in graph.nodes)
         # nothing is put together across what somebody waits for
         self.in_pieces = in_pieces and target.starts_early and not self.waits
+        self.whole = epilogues  # a whole program
         self.epilogues = epilogues and target.joins_products
         self.made: dict[Value, Value] = {}
         self.fusion = None

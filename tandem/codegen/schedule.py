@@ -143,6 +143,44 @@ class UpdateStep(LibraryStep):
         return f"<{self.routine}{products} then {len(self.updates)} updates: {len(self.collective.inputs)} in>"
 
 
+class BeginStep(LibraryStep):
+    """A collective that begins here and is waited for by a later AwaitStep (codegen/overlap.py)."""
+
+    __slots__ = ()
+
+    def __init__(self, collective: LibraryStep):
+        super().__init__(
+            "collective_begin",
+            collective.inputs,
+            collective.outputs,
+            collective.ints,
+            collective.floats,
+            collective.node,
+        )
+
+    def __repr__(self):
+        return f"<begin {self.node.op.name}: {len(self.inputs)} in, {len(self.outputs)} out>"
+
+
+class AwaitStep(LibraryStep):
+    """From here on, what a BeginStep began has its results."""
+
+    __slots__ = ()
+
+    def __init__(self, collective: LibraryStep):
+        super().__init__(
+            "collective_await",
+            collective.inputs,
+            collective.outputs,
+            collective.ints,
+            collective.floats,
+            collective.node,
+        )
+
+    def __repr__(self):
+        return f"<await {self.node.op.name}: {len(self.inputs)} in, {len(self.outputs)} out>"
+
+
 class Part:
     """A graph of a region with its own schedule; the last inputs of the graph are where results go."""
 

@@ -30,6 +30,7 @@ class Target:
 
     # -- liberties that lowering takes
     starts_early = False  # whether programs begin in pieces, before all is known (Note [Pieces] in src/replay/pieces.h)
+    awaits_collectives = False  # whether programs wait for collectives by steps of their own (overlap.py)
     joins_products = False  # whether kernels may run on blocks of products (epilogues.py)
     joins_concats = False  # whether operands of concatenations are computed in their place (concat.py)
     fails_first = False  # whether steps that may fail come before what is written (order.py)

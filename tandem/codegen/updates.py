@@ -45,9 +45,10 @@ def join_updates(lowering: Lowering):
 
 
 def reduces(step) -> bool:
-    return (
-        type(step) in (LibraryStep, UpdateStep) and step.routine == "collective" and step.node.op.name == "all_reduce"
-    )
+    """Whether it is an all-reduce that other steps may join: one that runs on the processors that compute them."""
+    if type(step) not in (LibraryStep, UpdateStep) or step.routine != "collective":
+        return False
+    return step.node.op.name == "all_reduce" and not step.node.op.beside
 
 
 def _join(steps: list, uses: list, j: int, kept: set[int]):

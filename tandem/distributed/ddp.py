@@ -5,7 +5,15 @@ A model is made data parallel as it is: it keeps its class, its parameters and t
 at the cost of one collective, which begins as soon as backward has made the last gradient of the bucket and the buckets before it
 have begun: so all ranks have one order, and what is left when backward ends comes then. A reduction is a call like any other, so in
 a compiled training step it becomes part of the program, at that place. On devices it runs beside the kernels of the rest of
-backward; over hosts, in the background. On the processors of one host nothing is gained by that, as ranks use them all.
+backward; over hosts, in the background, also in a compiled step (Note [Overlap] in codegen/overlap.py). On the processors of one
+host nothing is gained by that, as ranks use them all.
+
+Note [Buckets]
+Where reductions run beside backward, the size of buckets follows from the link, whose latency L and bandwidth B are measured when a
+model is made data parallel. Of W bytes of gradients in buckets of S, W / S latencies are paid, and the last bucket, which takes
+S / B, begins when backward is over. The sum of both is least for S = sqrt(W L B). How long backward takes does not matter: where it
+is slow, latencies are hidden, and where it is quick, all of W / B is waited for in any case. So programs that serve batches of any
+size have one size of buckets, and ranks whose batches differ have the same one.
 """
 
 from __future__ import annotations
@@ -20,12 +28,16 @@ from tandem.autograd.modes import is_grad_enabled, no_grad
 from tandem.distributed.collectives import broadcast_coalesced
 from tandem.distributed.functional import MOST_TENSORS
 from tandem.distributed.group import ProcessGroup, group_of, this_rank
+from tandem.distributed.links import link_of
 from tandem.distributed.work import run as run_work
 from tandem.errors import DistributedError, UnsupportedError
 from tandem.nn.module import Module
 from tandem.tensors.constructors import tensor
 
 _SOME_USED, _MODEL, _UNNAMED = 1 << 32, 1 << 33, 1 << 34  # ranges of tags, as in src/collectives/call.h
+FIXED = (
+    25 * 2**20
+)  # bytes of a bucket where nothing runs beside, and where new ranks come that have not measured the link
 _STATE = "_data_parallel"  # where a module keeps it, among its attributes
 
 
@@ -161,9 +173,10 @@ class _Reducer:
 
             def call(gradients=gradients, made=made):
                 with no_grad():
-                    made += F.all_reduce_coalesced(gradients, self.group.token, self.group.size(), "avg", tag)
+                    beside = self.group.runs_beside(gradients[0])
+                    made += F.all_reduce_coalesced(gradients, self.group.token, self.group.size(), "avg", tag, beside)
 
-            if in_background and _over_hosts() and not _runtime.capturing():
+            if in_background and self.group.over_hosts and not _runtime.capturing():
                 self._works.append((run_work(self.group, "collectives", call, True), some, made))
             else:
                 call()
@@ -201,14 +214,20 @@ def _set_gradients(parameters: list, gradients: list):
         p.grad = g
 
 
-def _over_hosts() -> bool:
-    return this_rank("data_parallel").engine.answers_itself
-
-
 def _before_forward(module: Module, args):
     reducer = module.__dict__.get(_STATE)
     if reducer is not None:  # unless it is a copy
         reducer.before_forward(module)
+
+
+def _bucket_bytes(module: Module, group: ProcessGroup) -> float:
+    """Note [Buckets]."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    beside = [p for p in parameters if group.runs_beside(p)]
+    if not beside or group.size() == 1 or this_rank("data_parallel").place is not None or _runtime.capturing():
+        return FIXED
+    total = sum(p.numel() * p.dtype.itemsize for p in parameters)
+    return max(link_of(group, beside[0].device).bucket(total), 1.0)
 
 
 def _buckets(parameters: list, most_bytes: float):
@@ -227,13 +246,14 @@ def _buckets(parameters: list, most_bytes: float):
 
 
 def data_parallel(
-    module: Module, *, group: ProcessGroup | None = None, bucket_cap_mb: float = 25, find_unused_parameters: bool = False,
-    broadcast_buffers: bool = True,
+    module: Module, *, group: ProcessGroup | None = None, bucket_cap_mb: float | None = None,
+    find_unused_parameters: bool = False, broadcast_buffers: bool = True,
 ) -> Module:  # fmt: skip
     """Makes a module data parallel, and gives it. Its parameters and buffers become those of the first rank; from then on, backward
     leaves gradients averaged over all ranks.
 
-    bucket_cap_mb: how much is reduced at once
+    bucket_cap_mb: how much is reduced at once; by default what suits the link between the ranks, which is measured, and 25 on the
+        processors of one host and in elastic programs
     find_unused_parameters: whether some parameters may have no gradient on some ranks
     broadcast_buffers: whether buffers are those of the first rank in every forward pass that trains
 
@@ -249,7 +269,8 @@ def data_parallel(
         raise DistributedError("data_parallel", "this rank is not in the group")
     if module.__dict__.get(_STATE) is not None:
         raise DistributedError("data_parallel", "the module is data parallel already")
-    reducer = _Reducer(module, group, bucket_cap_mb * 2**20, find_unused_parameters, broadcast_buffers)
+    most = _bucket_bytes(module, group) if bucket_cap_mb is None else bucket_cap_mb * 2**20
+    reducer = _Reducer(module, group, most, find_unused_parameters, broadcast_buffers)
     module.__dict__[_STATE] = reducer
     reducer.synchronise_parameters()
     return module
@@ -301,7 +322,7 @@ class DistributedDataParallel(Module):
     """
 
     def __new__(cls, module: Module, device_ids=None, output_device=None, dim: int = 0, broadcast_buffers: bool = True,
-                init_sync: bool = True, process_group: ProcessGroup | None = None, bucket_cap_mb: float | None = 25,
+                init_sync: bool = True, process_group: ProcessGroup | None = None, bucket_cap_mb: float | None = None,
                 find_unused_parameters: bool = False, check_reduction: bool = False, gradient_as_bucket_view: bool = False,
                 static_graph: bool = False, **others):  # fmt: skip
         if device_ids is not None and len(device_ids) > 1:
@@ -309,8 +330,8 @@ class DistributedDataParallel(Module):
                 "DistributedDataParallel", f"device_ids={device_ids!r}: a rank has one device", fix="give one"
             )
         data_parallel(
-            module, group=process_group, bucket_cap_mb=25 if bucket_cap_mb is None else bucket_cap_mb,
-            find_unused_parameters=find_unused_parameters, broadcast_buffers=broadcast_buffers,
+            module, group=process_group, bucket_cap_mb=bucket_cap_mb, find_unused_parameters=find_unused_parameters,
+            broadcast_buffers=broadcast_buffers,
         )  # fmt: skip
         kind = type(module)
         made = object.__new__(

@@ -47,7 +47,8 @@ class Division(NamedTuple):
 
     def whole(self, part):
         """The whole parameter, of the parts of all ranks."""
-        return F.all_gather(part, self.group.token, self.group.size(), _uneven(self.rows), self.identity)
+        beside = self.group.runs_beside(part)
+        return F.all_gather(part, self.group.token, self.group.size(), _uneven(self.rows), self.identity, beside)
 
     def part(self, whole):
         return whole[self.start : self.start + self.rows[self.group.rank()]]

@@ -27,6 +27,8 @@ class ProcessGroup:
 
     def __init__(self, token: int, ranks: tuple[int, ...], rank: int, communicator):
         self.token, self.ranks, self._rank, self.communicator = token, ranks, rank, communicator
+        self.links: dict = {}  # what they measured of the way between them, by kind of device (links.py)
+        self.over_hosts = False  # whether its ranks reach one another over a network
         self.queues: dict = {}  # of collectives that run in the background (work.py)
         self._identities = itertools.count(1)
 
@@ -39,6 +41,10 @@ class ProcessGroup:
     def next_identity(self) -> int:
         """A number for a parameter that its ranks have divided: the same on all of them, as they divide in one order."""
         return next(self._identities)
+
+    def runs_beside(self, x) -> bool:
+        """Whether collectives of this tensor run beside what is computed: Note [Beside] in ops/collective.py."""
+        return self.over_hosts or x.device != "cpu"
 
     @property
     def is_idle(self) -> bool:
@@ -93,6 +99,7 @@ class Rank:
             communicator.require_nccl()
         self.context.put(token, communicator)
         self.groups[token] = ProcessGroup(token, ranks, position, communicator)
+        self.groups[token].over_hosts = self.engine.answers_itself
         if not self.engine.answers_itself:
             watcher = threading.Thread(
                 target=_answer, args=(communicator, self.thread), daemon=True, name=f"tandem rank {self.rank}"
@@ -114,6 +121,7 @@ class Rank:
         self.engine, self.rank, self.size = engine, rank, size
         made = self.add_group(tuple(range(size)))
         world.ranks, world._rank, world.communicator, world.queues = made.ranks, made._rank, made.communicator, {}
+        world.over_hosts, world.links = made.over_hosts, {}
         self.groups[0] = self.world = world
 
     def leave(self, failure: str | None = None):

@@ -19,6 +19,11 @@ class Link:
         """Seconds of one message."""
         return self.latency + size / self.bandwidth
 
+    def bucket(self, total: float) -> float:
+        """Bytes that are sent at once of `total` that become ready one after the other, while something else is done (Note
+        [Buckets] in ddp.py)."""
+        return math.sqrt(total * self.latency * self.bandwidth)
+
 
 @dataclasses.dataclass(frozen=True)
 class DeviceModel:

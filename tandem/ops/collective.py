@@ -12,6 +12,11 @@ without an error. Who knows which tensors it means says so by `tag`, a number, w
 parameter that is gathered and whose gradient is divided (distributed/fsdp.py), the parameters of a bucket or of a model (ddp.py).
 src/collectives/call.h has the ranges.
 
+Note [Beside]
+A collective that says `beside` runs beside what is computed: over hosts by a thread of its own (src/collectives/background.h), on
+devices on a stream of its own. Then it pays to begin it early and to wait for it late, which passes/prefetch_gathers.py and
+codegen/overlap.py do. On the processors of one host it does not, as ranks use them all. All ranks say the same.
+
 Gradients are those of the sum of all ranks' losses: what one rank's result owes to another rank's operand flows back by a
 collective.
 """
@@ -49,6 +54,7 @@ class Collective(LibraryOp):
     effect = True
     takes_complex = True
     holomorphic = False
+    beside = False  # Note [Beside]
     token: int
     size: int
 
@@ -84,6 +90,7 @@ class AllReduce(Collective):
     overwrites = True
     reduction: str
     tag: int = 0
+    beside: bool = False
 
     def infer(self, *tensors: Type):
         for t in tensors:
@@ -100,7 +107,7 @@ class AllReduce(Collective):
     def grad(self, g, *tensors, out, vjp):
         gs, outs = (g, out) if isinstance(g, tuple) else ((g,), (out,))
         if self.reduction in ("sum", "avg"):
-            made = type(self)(self.token, self.size, self.reduction, self.tag)(*gs)
+            made = type(self)(self.token, self.size, self.reduction, self.tag, self.beside)(*gs)
             return made if isinstance(made, tuple) else (made,)
         return tuple(self._grad_one(*one, vjp) for one in zip(gs, tensors, outs, strict=True))
 
@@ -118,6 +125,7 @@ class AllGather(Collective):
     name = "all_gather"
     rows: tuple = ()
     tag: object = 0  # Dim
+    beside: bool = False
 
     def infer(self, x: Type) -> Type:
         n = sum(self.rows) if self.rows else self._rows(x) * self.size
@@ -127,7 +135,7 @@ class AllGather(Collective):
         return self._ints(tag=self.tag, takes=self.rows)
 
     def grad(self, g, x):
-        return ReduceScatter(self.token, self.size, "sum", x.shape[0], self.rows, self.tag)(g)
+        return ReduceScatter(self.token, self.size, "sum", x.shape[0], self.rows, self.tag, self.beside)(g)
 
 
 @register
@@ -140,6 +148,7 @@ class ReduceScatter(Collective):
     count: object  # Dim
     rows: tuple = ()
     tag: object = 0  # Dim
+    beside: bool = False
 
     def infer(self, x: Type) -> Type:
         _check_reduction(self, x.dtype)
@@ -155,7 +164,7 @@ class ReduceScatter(Collective):
         return self._ints(self.reduction, tag=self.tag, takes=self.rows)
 
     def grad(self, g, x, *, out, vjp):
-        total = AllGather(self.token, self.size, self.rows, self.tag)(g)
+        total = AllGather(self.token, self.size, self.rows, self.tag, self.beside)(g)
         if self.reduction == "sum":
             return total
         if self.reduction == "avg":
@@ -318,8 +327,8 @@ all_reduce_ = inplace(all_reduce)
 
 
 @op(name="all_reduce_coalesced", internal=True)
-def all_reduce_coalesced(tensors: Tensors, token=0, size=1, reduction="sum", tag=0):
-    made = AllReduce(token, size, reduction, tag)(*tensors)
+def all_reduce_coalesced(tensors: Tensors, token=0, size=1, reduction="sum", tag=0, beside=False):
+    made = AllReduce(token, size, reduction, tag, beside)(*tensors)
     return made if isinstance(made, tuple) else (made,)
 
 
@@ -343,8 +352,8 @@ def reduce_to(x: Tensor, token=0, size=1, reduction="sum", root=0):
 
 
 @op(name="all_gather", internal=True)
-def all_gather(x: Tensor, token=0, size=1, rows: Ints | None = None, tag: Int = 0):
-    return AllGather(token, size, tuple(rows or ()), tag)(x)
+def all_gather(x: Tensor, token=0, size=1, rows: Ints | None = None, tag: Int = 0, beside=False):
+    return AllGather(token, size, tuple(rows or ()), tag, beside)(x)
 
 
 @op(name="reduce_scatter", internal=True)

@@ -15,6 +15,7 @@ from tandem.passes.fold_constants import fold_constants
 from tandem.passes.fold_conv_affine import fold_conv_affine
 from tandem.passes.graph_pass import INSIDE, PASSES
 from tandem.passes.merge_matmuls import merge_matmuls
+from tandem.passes.prefetch_gathers import prefetch_gathers
 from tandem.passes.reassociate_matmul import reassociate_matmul
 from tandem.passes.relu_masks import relu_masks
 from tandem.passes.share_heads import share_heads
@@ -39,10 +40,11 @@ PIPELINE = [
     channels_last,          # of whole programs on the CPU; before equal arrangements are made one
     common_subexpressions,  # last: simplifying makes things equal that were written differently
     eliminate_dead,         # what simplifying has left behind
+    prefetch_gathers,       # when the order of what is computed is decided
     simplify_regions,       # all of this inside of loops and branches
 ]  # fmt: skip
 
-INSIDE.extend(run for run in PIPELINE if run is not channels_last)
+INSIDE.extend(run for run in PIPELINE if run not in (channels_last, prefetch_gathers))
 
 # A stage of code generation that PRINT can name besides: what is computed again to save memory (tandem/codegen/recompute.py).
 STAGES = ("recompute",)

@@ -168,6 +168,68 @@ def test_data_parallel_training_is_what_it_is_on_one_host(tmp_path, network):
 
 @slow
 @networks
+def test_collectives_under_way_give_the_bits_of_those_that_are_waited_for(tmp_path, network):
+    code, out, errors = run(
+        tmp_path, network,
+        """
+        dist.init_process_group(os.environ["NETWORK"])
+        def train(shard):
+            td.manual_seed(0)
+            model = td.nn.Sequential(*(td.nn.Linear(64, 64) for _ in range(4)))
+            if shard:
+                for layer in model:
+                    dist.fully_shard(layer)
+            else:
+                dist.data_parallel(model)
+            optimizer = td.optim.Adam(model.parameters(), lr=0.01)
+            @td.compile
+            def step(x):
+                loss = (td.tanh(model(x)) ** 2).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                return loss
+            losses = [step(td.sin(td.arange(5.0 * 64).reshape(5, 64) + dist.get_rank() + i)).item() for i in range(4)]
+            begun = sum(repr(s).startswith("<begin") for s in step.graph().schedule.steps)
+            return losses, [p.detach().tolist() for p in model.parameters()], begun
+        for shard in (False, True):
+            *early, begun = train(shard)
+            with td.switches(SKIP="prefetch_gathers,overlap_collectives"):
+                *late, none = train(shard)
+            assert early == late and begun > 1 and none == 0, (shard, begun, none)
+        print("alike", flush=True)
+        """, 2,
+    )  # fmt: skip
+    assert code == 0, errors
+    assert out.count("alike") == 2
+
+
+@slow
+@networks
+def test_a_rank_that_dies_while_collectives_are_under_way_is_named(tmp_path, network):
+    code, _, errors = run(
+        tmp_path, network,
+        """
+        dist.init_process_group(os.environ["NETWORK"])
+        model = td.nn.Sequential(*(td.nn.Linear(64, 64) for _ in range(4)))
+        for layer in model:
+            dist.fully_shard(layer)
+        @td.compile
+        def step(x):
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            return loss
+        for i in range(1000):
+            step(td.ones(5, 64)).item()
+            if i == 20 and dist.get_rank() == 1:
+                os.kill(os.getpid(), 9)
+        """, 2,
+    )  # fmt: skip
+    assert code != 0 and "rank 1" in errors, errors
+
+
+@slow
+@networks
 def test_ranks_that_disagree_and_one_that_leaves_are_shown(tmp_path, network):
     code, out, errors = run(
         tmp_path,

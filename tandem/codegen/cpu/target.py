@@ -39,6 +39,7 @@ class CpuTarget(Target):
     rules = RULES
     renders_philox = True
     sums_in_blocks = True
+    awaits_collectives = True
     joins_products = True
     joins_concats = True
     fails_first = True
