@@ -28,13 +28,48 @@ class Whole:
     """An integer made of sizes, plain or symbolic ones."""
 
     function: Callable[[dict], Dim]
+    is_whole = True  # gives integers, which may be sizes
+
+    def at(self, sizes: dict) -> int:
+        return self.function(sizes)
 
     def holds(self, sizes: dict, value) -> bool:
         return self.function(sizes) == value
 
     def value(self, sizes: dict, dtype):
-        dim = self.function(sizes)
-        return F.Constant(dim, dtype)() if isinstance(dim, int) else F.Size(dim, dtype)()
+        return constant_or_size(self.function(sizes), dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    """A number that no size changes."""
+
+    number: int | float
+
+    @property
+    def is_whole(self) -> bool:
+        return float(self.number).is_integer()
+
+    def at(self, sizes: dict):
+        return self.number
+
+    def holds(self, sizes: dict, value) -> bool:
+        return self.number == value
+
+    def function(self, sizes: dict) -> int:
+        return int(self.number)
+
+    def value(self, sizes: dict, dtype):
+        return F.Constant(self.number, dtype)()
+
+
+def constant_or_size(dim: Dim, dtype):
+    return F.Constant(dim, dtype)() if isinstance(dim, int) else F.Size(dim, dtype)()
+
+
+def is_near(number, value) -> bool:
+    """Whether a formula's number is the one that Python computed, in another order perhaps."""
+    return math.isclose(number, value, rel_tol=_TOLERANCE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +81,17 @@ class Real:
     offset: float = 0.0
     outer: str = "itself"
     logarithm: bool = False
+    is_whole = False
 
-    def holds(self, sizes: dict, value) -> bool:
+    def at(self, sizes: dict) -> float:
         product = math.prod(float(sizes[g]) ** e for g, e in self.powers.items())
         inner = self.scale * (math.log(product) if self.logarithm else product) + self.offset
         if inner <= 0 and self.outer != "itself":
-            return False
-        return math.isclose(_OUTER[self.outer].of(inner), value, rel_tol=_TOLERANCE)
+            return math.nan
+        return _OUTER[self.outer].of(inner)
+
+    def holds(self, sizes: dict, value) -> bool:
+        return is_near(self.at(sizes), value)
 
     def value(self, sizes: dict, dtype):
         product = None
@@ -102,7 +141,7 @@ def whole(at, base: dict, groups: list):
     if None in steps.values():
         return
     rest = value - sum(s * base[g] for g, s in steps.items())
-    yield _line(steps, rest)
+    yield line(steps, rest)
     product = math.prod(base[g] for g in groups)
     scale = Fraction(value, product)
     yield _quotient(lambda sizes: scale.numerator * math.prod(sizes[g] for g in groups), scale.denominator)
@@ -117,7 +156,8 @@ def _slope(at, base: dict, g) -> Fraction | None:
     return None
 
 
-def _line(slopes: dict, rest) -> Whole:
+def line(slopes: dict, rest) -> Whole:
+    """The sum of sizes times fractions, rounded down."""
     rest = Fraction(rest)
     divisor = math.lcm(rest.denominator, *(s.denominator for s in slopes.values()))
     terms = [(g, int(s * divisor)) for g, s in slopes.items()]
@@ -137,7 +177,7 @@ def _of_one(at, n: int, g):
         return
     slope = Fraction(values[1] - values[0], step)
     if slope:
-        yield _line({g: slope}, values[0] - slope * n)
+        yield line({g: slope}, values[0] - slope * n)
     bend = values[2] - 2 * values[1] + values[0]
     if bend:  # a n^2 + b n + c
         a = Fraction(bend, 2 * step * step)

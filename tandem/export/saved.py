@@ -7,6 +7,7 @@ import dataclasses
 import tandem.checkpoint as checkpoint
 from tandem import _runtime
 from tandem.errors import CheckpointError, DTypeError, ShapeError, ValueRangeError
+from tandem.export.conditions import HOLDS
 from tandem.export.fold import fold_weights
 from tandem.export.trace import Exported, check_names, trace
 from tandem.graph.ir import Graph, checking, replay
@@ -126,6 +127,9 @@ def _check(exported: Exported):
             raise ValueError("a weight is not of the type that the graph has for it")
 
 
+_FIX = "export it again with an example of such sizes, dynamic=False"
+
+
 class SavedModel(Module):
     """A model from a file: called with tensors by position or by name, gives what the function gave.
 
@@ -161,6 +165,9 @@ class SavedModel(Module):
             difference = substitute(expression, sizes)
             if relation == "==" and difference != 0:
                 raise ShapeError("saved_model", f"sizes that must be equal differ by {abs(hint(difference))}")
+            why = graph.symbols.reasons.get((relation, expression))
+            if why is not None and not HOLDS[relation](difference):
+                raise ShapeError("saved_model", f"it was exported for other sizes: {why}", fix=_FIX)
         with checking(True):  # sizes are others than those that it was traced with, and files say what they like
             return tuple(replay(graph, list(inputs), sizes))
 

@@ -19,11 +19,13 @@ import itertools
 import math
 
 from tandem.control.body import RANDOM, Result
-from tandem.errors import UnsupportedError, ValueRangeError, source_at, warn
+from tandem.errors import UnsupportedError, ValueRangeError, source_at
 from tandem.export import formulas
+from tandem.export.pieces import in_pieces, probes
 from tandem.tracing.describe import INT, NUMBER
 
 MOST_SIZES = 32
+MOST_FEW = 9
 _FAILURES = Exception  # of ours, and of Python's: `rows, columns = edges` unpacks two
 
 
@@ -49,6 +51,9 @@ class Explored:
     ints: list
     numbers: list
     others: list[tuple[dict, Result]]  # runs that are to give the same graph
+    looked_at: list[dict] = dataclasses.field(default_factory=list)  # sizes that the function was tried with
+    runs: _Runs | None = None
+    few: dict[Group, tuple[dict[int, str], list[dict]]] = dataclasses.field(default_factory=dict)  # what `_few` gives
 
 
 def explore(run, groups: list[Group], dims: set[int]) -> Explored:
@@ -77,21 +82,35 @@ def explore(run, groups: list[Group], dims: set[int]) -> Explored:
         special = runs.special(base, everywhere)
         if not special(base):
             break
-    found = _Formulas(runs, base, changed, everywhere)
+    probed = probes(groups, base, small)
+    looked_at = [s for s in probed if runs.alike(base, s)]
+    found = _Formulas(runs, base, changed, everywhere, looked_at)
     alike = [(s, runs[s]) for s in everywhere if not special(s)]
-    for g in groups:
-        _warn_of_few(runs, small, g)
-    return Explored(runs[base], base, found.ints, found.numbers, alike)
+    few = {g: _few(runs, small, g) for g in groups}
+    return Explored(runs[base], base, found.ints, found.numbers, alike, probed, runs, few)
 
 
-def _warn_of_few(runs: _Runs, small: dict, g: Group):
-    """Says so where few rows go another way than as many as the example has: `if len(x) > 3`."""
-    few = [{**small, g: n} for n in (2, 3)]
-    if g.axis or g.size <= 3 or any(runs.get(s) is None or 0 in (i := runs[s].taken.ints) or 1 in i for s in few):
-        return
-    if not any(runs.alike(small, s) for s in few):
-        warn(f"export: the function computes something else where {g} has 3 elements or fewer; what is exported computes for any "
-             f"size what it does for {g.size}", UserWarning)  # fmt: skip
+def _few(runs: _Runs, small: dict, g: Group) -> tuple[dict[int, str], list[dict]]:
+    """The sizes below the example's for which the function does something else than for the example, `if len(x) > 3`, and what;
+    and those for which it makes other calls that may do the same: padding by nothing is none, so 0 or 1 is among its integers, and
+    two views of one row may be one."""
+    tried = range(1, min(g.size - 1, MOST_FEW) + 1)
+    failures = [n for n in tried if runs.get({**small, g: n}) is None]
+    found = {n: runs.failure({**small, g: n}) for n in failures if n == failures.index(n) + 1}
+    unclear = []
+    for n in tried:
+        sizes = {**small, g: n}
+        if n in failures or runs.alike(small, sizes):
+            continue
+        if {0, 1} & {*runs[sizes].taken.ints} or runs.names(sizes) == runs.names(small):
+            unclear.append(sizes)
+        else:
+            found[n] = other_calls(n, g.size)
+    return found, unclear
+
+
+def other_calls(n: int, size: int) -> str:
+    return f"the function computes something else for {n} than for {size}"
 
 
 def _independent(runs: _Runs, groups: list[Group], small: dict, g: Group) -> list[Group]:
@@ -157,6 +176,7 @@ class _Runs:
     def __init__(self, run):
         self._run = run
         self._found: dict = {}
+        self._failures: dict = {}
 
     def first(self, *sizes) -> dict:
         """The first of these that the function runs with."""
@@ -177,9 +197,18 @@ class _Runs:
         if key not in self._found:
             try:
                 self._found[key] = self._run(sizes) if all(n > 0 for n in sizes.values()) else None
-            except _FAILURES:
+            except _FAILURES as error:
                 self._found[key] = None
+                self._failures[key] = str(error).partition("\n")[0]
         return self._found[key]
+
+    def failure(self, sizes: dict) -> str:
+        """Why the function does not run with these sizes."""
+        return self._failures.get(_key(sizes), "it does not run with them")
+
+    def names(self, sizes: dict) -> list[tuple]:
+        """What is called, whatever it is applied to."""
+        return [(c.plan.name, _statics(c.plan)) for c in self[sizes].taken.calls()]
 
     def alike(self, one: dict, other: dict) -> bool:
         """Whether the function runs with these sizes too, by the same calls."""
@@ -198,7 +227,7 @@ class _Runs:
             return
         left, right = a.taken.calls(), b.taken.calls()
         for x, y in zip(left, right, strict=False):
-            if x.plan.name != y.plan.name or x.operands != y.operands:
+            if x.plan.name != y.plan.name or x.operands != y.operands or _statics(x.plan) != _statics(y.plan):
                 raise refusal(one, other, f"it calls {_place(x)} with the first and {_place(y)} with the second")
         if len(left) != len(right) or a.taken.sites != b.taken.sites or repr(a.structure) != repr(b.structure):
             raise refusal(one, other, f"it makes {len(left)} calls with the first and {len(right)} with the second")
@@ -226,6 +255,11 @@ def _same_consts(a: Result, b: Result) -> bool:
     )
 
 
+def _statics(plan) -> list:
+    """What a plan is made for besides types and sizes."""
+    return [(name, item.value) for name, item, _ in plan.arguments if item.kind == "static"]
+
+
 def _key(sizes: dict) -> tuple:
     return tuple(sorted((place, n) for g, n in sizes.items() for place in g.places))
 
@@ -233,8 +267,8 @@ def _key(sizes: dict) -> tuple:
 class _Formulas:
     """Formulas of all integers and numbers that differ between runs."""
 
-    def __init__(self, runs: _Runs, base: dict, changed: dict, others: list):
-        self._runs, self._base, self._changed, self._others = runs, base, changed, others
+    def __init__(self, runs: _Runs, base: dict, changed: dict, others: list, looked_at: list):
+        self._runs, self._base, self._changed, self._others, self._looked_at = runs, base, changed, others, looked_at
         taken = runs[base].taken
         self.ints = [self._of(INT, i, "integer") for i in range(len(taken.ints))]
         self.numbers = [self._of(NUMBER, i, kind) for i, (kind, _) in enumerate(taken.numbers)]
@@ -248,16 +282,30 @@ class _Formulas:
             return values[index] if index < len(values) else None
 
         here = value(self._base)
-        if kind in RANDOM or all(value(s) == here for s in self._others):
+        if kind in RANDOM:
             return None
-        groups = [g for g, runs in self._changed.items() if any(value(s) != here for s in runs)]
-        if groups and kind in ("integer", "float"):
-            integral = all(isinstance(v, int) or v.is_integer() for v in map(value, (self._base, *self._others)))
-            found = self._first(formulas.whole, value, groups) if integral else None
-            found = found or (self._first(formulas.real, value, groups) if kind == "float" else None)
-            if found is not None:
-                return found
+        places = [(s, value(s)) for s in self._looked_at]
+        if all(value(s) == here for s in self._others):
+            if all(v == here for _, v in places):
+                return None
+            found = formulas.Plain(here)  # for many
+        else:
+            found = self._large(value, here, kind) or formulas.Plain(here)
+        if kind in ("integer", "float"):
+            groups = list(self._base)
+            found = in_pieces(value, found, places, groups, all(float(v).is_integer() for _, v in places))
+        if found is not None:
+            return found
         raise self._refusal(where, index, value)
+
+    def _large(self, value, here, kind: str):
+        """A formula that holds for large sizes."""
+        groups = [g for g, runs in self._changed.items() if any(value(s) != here for s in runs)]
+        if not groups or kind not in ("integer", "float"):
+            return None
+        integral = all(isinstance(v, int) or v.is_integer() for v in map(value, (self._base, *self._others)))
+        found = self._first(formulas.whole, value, groups) if integral else None
+        return found or (self._first(formulas.real, value, groups) if kind == "float" else None)
 
     def _first(self, candidates, value, groups: list):
         """The first formula that holds everywhere: in runs that were made, and further ones."""
@@ -279,7 +327,7 @@ class _Formulas:
     def _refusal(self, where: int, index: int, value) -> UnsupportedError:
         taken = self._runs[self._base].taken
         call = next((c for c in taken.calls() if any(o.kind == where and o.index == index for o in c.operands)), None)
-        there = next(s for s in self._others if value(s) != value(self._base))
+        there = next(s for s in (*self._others, *self._looked_at) if value(s) != value(self._base))
         given = f"{_place(call)} is given {value(there)}" if call is not None else f"it computes {value(there)}"
         return refusal(there, self._base, f"{given} with the first and {value(self._base)} with the second")
 

@@ -10,9 +10,10 @@ import tandem.ops as F
 from tandem import _runtime
 from tandem.control.body import RANDOM, Result, Taken, take_down
 from tandem.errors import TandemError, UnsupportedError, ValueRangeError, warn
-from tandem.export.formulas import Real, Whole
+from tandem.export.conditions import Condition, Conditions, limit
 from tandem.export.sizes import Explored, Group, explore, refusal
-from tandem.graph.ir import Builder, Graph, Type, replay
+from tandem.export.tried import gives_the_same, with_sizes
+from tandem.graph.ir import Builder, Graph, Type, current_builder, replay
 from tandem.graph.substitution import substitute
 from tandem.graph.symbolic import Sym, Symbols
 from tandem.nn.module import Module
@@ -127,11 +128,25 @@ def _traced(fn, tensors: list, axes: list, names: list[str]) -> tuple[Graph, Res
             _runtime.set_grad_enabled(before)
 
     explored = explore(run, groups, fixed)
-    graph = graph_of(explored.result.taken, arguments(explored.sizes), axes, explored=explored)
+    conditions: list[Condition] = []
+    graph = graph_of(explored.result.taken, arguments(explored.sizes), axes, explored=explored, conditions=conditions)
     for sizes, other in explored.others:
         if other.taken.key != explored.result.taken.key:  # other plans, for no reason that shows, perhaps
             again = graph_of(other.taken, arguments(sizes), axes, explored=explored)
             _require_equal(graph, again, explored.sizes, sizes)
+
+    def is_same(sizes: dict) -> bool:
+        if not explored.runs.alike(explored.sizes, sizes):
+            return False
+        run = explored.runs[sizes]
+        return str(graph_of(run.taken, arguments(sizes), axes, explored=explored)) == str(graph)
+
+    def is_right(sizes: dict) -> bool:
+        taken = explored.runs[sizes].taken
+        other = graph_of(taken, arguments(sizes), [()] * len(tensors))
+        return gives_the_same(graph, other, [*with_sizes(tensors, sizes), *taken.consts])
+
+    limit(graph, explored, conditions, is_same, is_right)
     return graph, explored.result
 
 
@@ -159,6 +174,7 @@ def graph_of(
     gradients: bool = False,
     random: bool = False,
     explored: Explored | None = None,
+    conditions: list[Condition] | None = None,
 ) -> Graph:
     """What was traced, as a graph with constants for numbers. Its inputs are the arguments and the weights.
 
@@ -166,18 +182,22 @@ def graph_of(
     gradients: whether it is to be differentiated: what the function computed without recording passes none on
     random: whether seeds and offsets of random numbers are inputs, after the others, instead of constants
     explored: formulas of the integers and numbers that depend on free sizes
+    conditions: takes what the graph relies on, in its sizes
     """
     leaves = [_describe(dtype, shape) for dtype, shape in arguments]
     leaves += [_describe(t.dtype, t.shape) for t in taken.consts]
     free = [*(set(a) for a in axes), *(set() for _ in taken.consts)]
 
+    relied = Conditions(explored.looked_at) if explored is not None else None
+
     def integers(inputs: list) -> list:
         sizes = _sizes_of(inputs, explored)
+        relied.begin(current_builder().graph.symbols)
         return [v if f is None else f.function(sizes) for v, f in zip(taken.ints, explored.ints, strict=True)]
 
     graph, _, joined = join(
         taken.calls(), leaves, taken.numbers, taken.ints, free, [False] * len(taken.ints), _stop_unrecorded if gradients else None,
-        integers=None if explored is None else integers,
+        integers=None if explored is None else integers, plan_of=None if relied is None else relied.plan,
     )  # fmt: skip
     graph.outputs = [
         graph.inputs[index] if kind == LEAF else joined[index, output] for kind, index, output in taken.sites
@@ -197,7 +217,7 @@ def graph_of(
         passes.remove(simplify)  # it drops what stops gradients
     for step in passes:
         graph = step(graph)
-    return _with_own_sizes(graph, axes)
+    return _with_own_sizes(graph, axes, relied, conditions)
 
 
 def _stop_unrecorded(value, recorded: bool):
@@ -246,10 +266,6 @@ def _require_one_size(graph: Graph, explored: Explored):
             graph.symbols.require("==", graph.symbols.resolve(other - first))
 
 
-def _symbol(symbols, index: int) -> Sym:
-    return symbols._make({(("sym", index),): 1})
-
-
 def _refuse_random(graph: Graph):
     for node in _all_nodes(graph):
         if node.op.samples:
@@ -294,8 +310,8 @@ def _with_constants(graph: Graph, count: int, constants: list, sizes: dict[Group
     return result
 
 
-def _with_own_sizes(graph: Graph, axes: list) -> Graph:
-    """The graph with no symbols but the free sizes of its arguments."""
+def _with_own_sizes(graph: Graph, axes: list, relied: Conditions | None, conditions: list | None) -> Graph:
+    """The graph with no symbols but the free sizes of its arguments. conditions: takes what was relied on, in those."""
     old, new = graph.symbols, Symbols()
     sizes: dict[int, object] = {}
     for index, (kind, *place) in enumerate(old.origins):
@@ -315,7 +331,7 @@ def _with_own_sizes(graph: Graph, axes: list) -> Graph:
         _runtime.exit_trace()
     for index, size in sizes.items():  # sizes of arguments that must be equal
         if isinstance(size, Sym):
-            resolved = old.resolve(_symbol(old, index))
+            resolved = old.resolve(old.symbol(index))
             if not isinstance(resolved, Sym):
                 _, argument, axis = old.origins[index]
                 raise UnsupportedError(
@@ -323,11 +339,17 @@ def _with_own_sizes(graph: Graph, axes: list) -> Graph:
                     fix="fix the size: dynamic=False, or {name: axes} without this one",
                 )  # fmt: skip
             new.require("==", size - substitute(resolved, sizes))
+    if conditions is not None and relied is not None:
+        conditions += [
+            dataclasses.replace(c, expression=expression)
+            for c in relied.found
+            if isinstance(expression := substitute(old.resolve(c.expression), sizes), Sym)
+        ]
     return result
 
 
 def _number(value, dtype, sizes: dict[Group, Sym]):
-    return value.value(sizes, dtype) if isinstance(value, (Whole, Real)) else F.Constant(value, dtype)()
+    return value.value(sizes, dtype) if hasattr(value, "holds") else F.Constant(value, dtype)()
 
 
 def _weights(fn, consts: list) -> dict:

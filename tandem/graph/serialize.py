@@ -44,8 +44,14 @@ def document(symbols: Symbols, writer: Writer, **parts) -> str:
          "signed": i in symbols._signed}
         for i, (hint, origin) in enumerate(zip(symbols.hints, symbols.origins, strict=True))
     ]  # fmt: skip
-    guards = [[relation, writer.value(expression)] for relation, expression in symbols.guards]
+    guards = [_written_guard(symbols, writer, guard) for guard in symbols.guards]
     return json.dumps({"format": FORMAT, "symbols": described, "guards": guards, **parts}, allow_nan=False)
+
+
+def _written_guard(symbols: Symbols, writer: Writer, guard: tuple) -> list:
+    relation, expression = guard
+    reason = symbols.reasons.get(guard)
+    return [relation, writer.value(expression), *([] if reason is None else [reason])]
 
 
 def from_json(text: str) -> Graph:
@@ -68,14 +74,20 @@ def from_json(text: str) -> Graph:
         symbols = Symbols()
         atoms = read_symbols(found, symbols)
         reader = Reader(symbols, atoms)
-        for relation, expression in found["guards"]:
-            symbols.require(_relation(relation), reader.dim(expression))
+        for relation, expression, *reason in found["guards"]:
+            symbols.require(_relation(relation), reader.dim(expression), *_reason(reason))
     with damage("it"):
         graph = reader.graph(found)
         _check_origins(graph)
         verify(graph, known=set(graph.nodes))  # those were looked at one by one
     graph.from_file = True
     return graph
+
+
+def _reason(found: list) -> list[str]:
+    if len(found) > 1 or not all(isinstance(r, str) for r in found):
+        raise ValueError("a guard has a relation, an expression and a reason")
+    return found
 
 
 def _no_number(text: str):

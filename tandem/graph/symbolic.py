@@ -23,6 +23,7 @@ class Symbols:
     """The symbols of one trace, the guards it collected, and what is known from them."""
 
     are_measured = True  # whether hints are sizes of tensors that were there
+    in_general = False  # whether operators are to compute with minima instead of asking, where they can (`clamped`)
     _closed = False
 
     def __init__(self):
@@ -40,6 +41,7 @@ class Symbols:
         self._replaced: dict = {}  # atom -> Dim, learned from equality guards
         self._exact: set = set()  # atoms floordiv(a, b) without a remainder, learned from mod(a, b) == 0
         self._quotients: dict = {}  # atom floordiv(a, b) -> Dim that it is equal to
+        self.reasons: dict = {}  # guard -> what needs it, in a user's words
 
     def new(self, hint: int, origin: tuple, not_one: bool = False, signed: bool = False) -> Sym:
         index = len(self.hints)
@@ -52,12 +54,17 @@ class Symbols:
         atom = ("sym", index)
         self._atom_hints[atom] = int(hint)
         self._atom_order[atom] = len(self._atom_order)
-        return self._make({(atom,): 1})
+        return self.symbol(index)
 
-    def require(self, relation: str, expression: Dim):
+    def symbol(self, index: int) -> Sym:
+        return self._make({(("sym", index),): 1})
+
+    def require(self, relation: str, expression: Dim, reason: str | None = None):
         """Adds a guard that holds in this call: expression `relation` 0."""
         if isinstance(expression, Sym):
             self._guard(relation, expression)
+            if reason is not None:
+                self.reasons.setdefault((relation, expression), reason)
 
     @contextlib.contextmanager
     def closed(self):
@@ -360,9 +367,9 @@ class Sym:
         difference = self.symbols.resolve(difference)
         if not isinstance(difference, Sym):
             return _RELATION[relation](difference, 0)
-        known = _known(relation, difference)
-        if known is not None:
-            return known
+        answered = known(relation, difference)
+        if answered is not None:
+            return answered
         answer = self.symbols.answer(relation, difference)
         if relation == "<=":  # d <= 0  is  not (-d < 0) ... kept as >= or <
             difference, relation = -difference, ">="
@@ -440,7 +447,7 @@ _RELATION = {
 _NEGATION = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
 
 
-def _known(relation: str, d: Sym) -> bool | None:
+def known(relation: str, d: Sym) -> bool | None:
     """What holds without looking at the hint, or None."""
     nonneg, nonpos = known_nonnegative(d), known_nonnegative(-d)
     positive = nonneg and known_nonnegative(d - 1)
@@ -558,6 +565,21 @@ def _extremum(kind, a, b):
     if known_nonnegative(-difference):
         return a if kind == "min" else b
     return _owner(a, b)._atom(kind, a, b, pick(hint(a), hint(b)))
+
+
+def is_general(*dims: Dim) -> bool:
+    """Whether dims are to be computed with as if they could be anything: no answer of a hint holds."""
+    return any(isinstance(d, Sym) and d.symbols.in_general for d in dims)
+
+
+def clamped(d: Dim, low: Dim, high: Dim) -> Dim:
+    """d within low and high, of sizes in general."""
+    return minimum(maximum(d, low), high)
+
+
+def from_start(i: Dim, n: Dim) -> Dim:
+    """An index that counts from the end where it is negative, counted from the start: of sizes in general."""
+    return i + n * minimum(maximum(-i, 0), 1)
 
 
 BINARY = {"floordiv": floordiv, "mod": mod, "min": minimum, "max": maximum}

@@ -12,6 +12,7 @@ from tandem.export.in_parts import real_weights
 from tandem.export.trace import Exported, to_numpy, trace, unused, with_names
 from tandem.graph.ir import Graph, Node, Type, Value
 from tandem.graph.symbolic import FreeSizeError, Sym, known_nonnegative
+from tandem.onnx.guards import guarded
 from tandem.onnx.read import onnx_package
 from tandem.onnx.types import code_of, dtype_of
 from tandem.onnx.writers import WRITERS
@@ -83,6 +84,8 @@ def _graph_proto(onnx, exported: Exported, outputs: list[str], opset: int):
     for name, t in exported.weights.items():
         writer.initializers[name] = onnx.numpy_helper.from_array(to_numpy(t), name)
     results = writer.write(graph)
+    if results:
+        results[0] = guarded(writer, graph.symbols, results[0])
     nodes = writer.nodes
     for name, result in zip(outputs, results, strict=True):
         nodes.append(onnx.helper.make_node("Identity", [result], [name]))

@@ -8,6 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError
 from tandem.graph.ir import Type, Value
+from tandem.graph.symbolic import is_general
 from tandem.ops.define import Elementwise, LibraryOp, alias, inplace, method, op, public, register
 from tandem.ops.prepare import (
     as_dtype_value,
@@ -424,7 +425,7 @@ def isin(x: Tensor, values: Tensor, *, invert=False):
     """
     x, values = promote_to_compare(x, values)
     values = F.Reshape((values.type.numel,))(values)
-    if values.shape[0] <= _FEW:
+    if not is_general(values.shape[0]) and values.shape[0] <= _FEW:
         values = F.Reshape((1,) * x.ndim + values.shape)(values)
         found = F.any(F.equal(F.Reshape((*x.shape, 1))(x), values), -1)
     else:

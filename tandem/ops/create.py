@@ -9,7 +9,7 @@ from tandem import _runtime, dtypes
 from tandem.devices import CPU, code_of, named
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value, call_recorder
-from tandem.graph.symbolic import Sym
+from tandem.graph.symbolic import Sym, is_general, maximum
 from tandem.ops import rules
 from tandem.ops.define import Op, Role, inplace, method, op, public, register
 from tandem.ops.prepare import (
@@ -396,7 +396,9 @@ def _spaced(start, stop, num, endpoint: bool) -> Value:
     start, stop = as_dtype_value(start, wide), as_dtype_value(stop, wide)
     index = F.Iota((num,), 0, wide)()
     last = num - 1 if endpoint else num
-    if last <= 0:
+    if is_general(num):
+        last = maximum(last, 1)  # the end is not one of them then
+    elif last <= 0:
         return F.add(F.multiply(index, 0), start)
     # From both ends, so that both are exact and the middle is symmetric.
     step = (stop - start) / constant(last, wide)

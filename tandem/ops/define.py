@@ -38,6 +38,9 @@ FUNCTIONS: dict[
 INTERNAL: dict[
     str, object
 ] = {}  # operator functions for other operators, found as F.name but not in the public namespace
+HIDDEN: dict[
+    str, object
+] = {}  # operator functions that plain functions of the namespace wrap, by the names that their calls have
 METHODS: set[str] = set()  # those of them that Tensor has as methods
 OWN_METHODS: dict[str, object] = {}  # methods that are not, or not the same as, functions of the namespace
 
@@ -473,6 +476,7 @@ def op(fn=None, *, name: str | None = None, variadic: str | None = None, hidden:
         )  # fmt: skip
     function = make_function(name or fn.__name__, fn, parameters, variadic, len(mutates))
     if hidden:
+        HIDDEN.setdefault(function.__name__, function)
         return function
     _claim(INTERNAL if internal else FUNCTIONS, function.__name__, function)
     if internal:

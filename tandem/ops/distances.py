@@ -8,6 +8,7 @@ import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type
+from tandem.graph.symbolic import is_general
 from tandem.ops.define import LibraryOp, inplace, op, public, register
 from tandem.ops.precision import in_float32
 from tandem.ops.prepare import cast, normalize_axis, promote, show_shape, to_float
@@ -50,7 +51,8 @@ def cdist(x1: Tensor, x2: Tensor, p=2.0, compute_mode="use_mm_for_euclid_dist_if
     x1, x2 = (to_float(v) for v in promote(x1, x2))
     product = p == 2 and compute_mode == _MODES[1]
     if p == 2 and compute_mode == _MODES[0]:
-        product = x1.shape[-2] > 25 or x2.shape[-2] > 25
+        points = x1.shape[-2], x2.shape[-2]
+        product = not is_general(*points) and any(n > 25 for n in points)
     if product:
         # |a - b|^2 = |a|^2 - 2 a b + |b|^2, all of it in one product
         squares = [F.sum(v * v, -1, keepdims=True) for v in (x1, x2)]

@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes, promotion
 from tandem.errors import DTypeError, IndexRangeError, IndexTypeError
 from tandem.graph.ir import Value
-from tandem.graph.symbolic import Dim, Sym, ceildiv, maximum
+from tandem.graph.symbolic import Dim, Sym, ceildiv, clamped, from_start, is_general, maximum
 from tandem.ops.define import op
 from tandem.ops.movement import take_slice
 from tandem.ops.prepare import broadcast_shapes, show, show_shape
@@ -58,7 +58,7 @@ def index_basic(x: Tensor, pattern, numbers: Ints):
 def _normal_int(i: Dim, n: Dim, axis: int) -> Dim:
     if not -n <= i < n:
         raise IndexRangeError("getitem", f"index {show(i)} is out of range for axis {axis} with size {show(n)}")
-    return i + n if i < 0 else i
+    return from_start(i, n) if is_general(i, n) else i + n if i < 0 else i
 
 
 def _normal_slice(start, stop, step, n: Dim) -> tuple[Dim, Dim, Dim]:
@@ -70,6 +70,8 @@ def _normal_slice(start, stop, step, n: Dim) -> tuple[Dim, Dim, Dim]:
     def clamp(i, default):
         if i is None:
             return default
+        if is_general(i, n):
+            return clamped(from_start(i, n), low, high)
         if i < 0:
             i = i + n
             return low if i < low else i
@@ -78,6 +80,8 @@ def _normal_slice(start, stop, step, n: Dim) -> tuple[Dim, Dim, Dim]:
     start = clamp(start, low if step > 0 else high)
     stop = clamp(stop, high if step > 0 else low)
     size = maximum(ceildiv(stop - start, step), 0)
+    if is_general(start, stop, n):
+        return start, step, size
     if size == 0:
         return 0, 1, 0
     if not -n < step < n:  # one element at most: where the next would be does not matter, and might not fit 64 bits

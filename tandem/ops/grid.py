@@ -7,7 +7,7 @@ from tandem import _runtime, dtypes
 from tandem.devices import DEVICES, code_of
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Value
-from tandem.graph.symbolic import Sym, minimum
+from tandem.graph.symbolic import Sym, is_general, maximum, minimum
 from tandem.ops.create import arange, finish, on_device
 from tandem.ops.define import as_tensor, inplace, op, public
 from tandem.ops.movement import take_slice
@@ -89,9 +89,12 @@ def diagonal(x: Tensor, offset: Int = 0, axis1=0, axis2=1):
     rest = tuple(i for i in range(x.ndim) if i not in (a, b))
     moved = F.Permute((*rest, a, b))(x)
     rows, columns = moved.shape[-2:]
-    down, right = (0, offset) if offset >= 0 else (-offset, 0)
+    if is_general(offset, rows, columns):
+        down, right = minimum(maximum(-offset, 0), rows), minimum(maximum(offset, 0), columns)
+    else:
+        down, right = (0, offset) if offset >= 0 else (-offset, 0)
     size = minimum(rows - down, columns - right)
-    if size <= 0:
+    if not is_general(offset, rows, columns) and size <= 0:
         down, right, size = 0, 0, 0
     square = take_slice(moved, {x.ndim - 2: (down, 1, size), x.ndim - 1: (right, 1, size)})
     return F.Diagonal()(square)
@@ -114,10 +117,11 @@ def diag_embed(x: Tensor, offset: Int = 0, dim1=-2, dim2=-1):
         raise ValueRangeError("diag_embed", f"dim1 and dim2 are both {rows}; they must differ")
     if (rows, columns) != (x.ndim - 1, x.ndim):
         return F.Copy()(F.moveaxis(F.diag_embed(x, offset), (-2, -1), (rows, columns)))
-    n = x.shape[-1] + abs(offset)
+    above, below = maximum(offset, 0), maximum(-offset, 0)
+    n = x.shape[-1] + (above + below if is_general(offset) else abs(offset))
     if x.shape[-1] == 0:
         return F.full((*x.shape[:-1], n, n), 0, dtype=x.dtype)
-    start = offset if offset >= 0 else -offset * n
+    start = above + below * n if is_general(offset) else offset if offset >= 0 else -offset * n
     flat = F.Embed((0,) * (x.ndim - 1) + (start,), (1,) * (x.ndim - 1) + (n + 1,), (*x.shape[:-1], n * n))(x)
     return F.Copy()(F.Reshape((*x.shape[:-1], n, n))(flat))
 

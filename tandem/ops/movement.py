@@ -10,7 +10,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem.errors import ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
-from tandem.graph.symbolic import Dim, product
+from tandem.graph.symbolic import Dim, is_general, product
 from tandem.ops import rules
 from tandem.ops.define import Movement, alias, as_tensor, method, op, public, register
 from tandem.ops.prepare import broadcast_shapes as common_shape
@@ -293,7 +293,7 @@ def expand(x: Tensor, shape: Ints):
             d = x.shape[i - offset]
         elif d < 0:
             raise ShapeError("expand", f"shape {show_shape(shape)} has the negative size {show(d)}")
-        elif i >= offset and not (x.shape[i - offset] == d or x.shape[i - offset] == 1):
+        elif i >= offset and not (x.shape[i - offset] == 1 or x.shape[i - offset] == d):
             raise ShapeError(
                 "expand",
                 f"axis {i - offset} of x has size {show(x.shape[i - offset])} and cannot become {show(d)}",
@@ -361,6 +361,8 @@ alias("expand_dims", unsqueeze)
 def slice_axis(x: Tensor, axis, start: Int, size: Int, step: Int = 1):
     """size elements of one axis, from start on, every step-th; all in range. A view."""
     axis = normalize_axis("slice_axis", axis, x.ndim)
+    if is_general(start, size, step):
+        return take_slice(x, {axis: (start, step, size)})
     if size < 0:
         raise ValueRangeError("slice_axis", f"size is {show(size)}; it must not be negative")
     if size == 0:

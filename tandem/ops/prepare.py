@@ -8,7 +8,7 @@ import tandem.ops as F
 from tandem import dtypes, promotion
 from tandem.errors import AxisError, DTypeError, IntegerRangeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
-from tandem.graph.symbolic import Dim, Sym, product
+from tandem.graph.symbolic import Dim, Sym, is_general, product
 from tandem.ops.define import tracing
 
 _WIDER = (dtypes.int16, dtypes.int32, dtypes.int64, dtypes.uint64)
@@ -232,7 +232,8 @@ def expand_to(x: Value, shape: tuple[Dim, ...], op: str = "expand") -> Value:
     pairs = list(zip(x.shape, shape))
     if all(a is b or (isinstance(a, int) and isinstance(b, int) and a == b) for a, b in pairs):
         return x
-    if all(a == b for a, b in pairs):
+    longer = any(isinstance(a, int) and a == 1 and is_general(b) for a, b in pairs)
+    if not longer and all(a == b for a, b in pairs):
         return x
     # Expand repeats axes that are the number 1: a computed size that is 1 in this call (x[1:] of two rows) becomes it.
     written = []

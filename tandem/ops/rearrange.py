@@ -6,7 +6,7 @@ import tandem.ops as F
 from tandem import _runtime, dtypes
 from tandem.errors import DTypeError, IndexRangeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value
-from tandem.graph.symbolic import Dim, product
+from tandem.graph.symbolic import Dim, from_start, is_general, maximum, minimum, product
 from tandem.ops import rules
 from tandem.ops.create import on_device
 from tandem.ops.define import LibraryOp, alias, as_tensor, method, op, public, register
@@ -114,7 +114,9 @@ def narrow(x: Tensor, axis, start: Int, length: Int):
     n = x.shape[axis]
     if not -n <= start <= n:
         raise IndexRangeError("narrow", f"start {show(start)} is out of range for axis {axis} with size {show(n)}")
-    if start < 0:
+    if is_general(start):
+        start = from_start(start, n)
+    elif start < 0:
         start = start + n
     if length < 0 or start + length > n:
         raise IndexRangeError(
@@ -136,7 +138,7 @@ def select(x: Tensor, axis, index: Int):
     n = x.shape[axis]
     if not -n <= index < n:
         raise IndexRangeError("select", f"index {show(index)} is out of range for axis {axis} with size {show(n)}")
-    index = index + n if index < 0 else index
+    index = from_start(index, n) if is_general(index) else index + n if index < 0 else index
     return Reshape(x.shape[:axis] + x.shape[axis + 1 :])(take_slice(x, {axis: (index, 1, 1)}))
 
 
@@ -302,7 +304,8 @@ def repeat_each(x: Tensor, repeats: Int, axis=None):
         raise ValueRangeError("repeat_interleave", f"{show(repeats)} repeats; the number cannot be negative")
     before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
     one = Reshape((*before, n, 1, *after))(x)
-    if 1 < repeats <= 8 and not after:  # a row of few equal elements is slower to write than as many strided copies
+    # A row of few equal elements is slower to write than as many strided copies.
+    if not is_general(repeats) and 1 < repeats <= 8 and not after:
         wide = Concat(axis + 1)(*[one] * int(repeats))
     else:
         wide = F.Copy()(Expand((*before, n, repeats, *after))(one))
@@ -442,10 +445,23 @@ def _crop(x: Value, axis: int, before: Dim, after: Dim) -> tuple[Value, Dim, Dim
     return x, before if before > 0 else 0, after if after > 0 else 0
 
 
+def _cut_ends(x: Value, axis: int, before: Dim, after: Dim) -> Value:
+    """x without what negative pads take away, of sizes in general."""
+    n = x.shape[axis]
+    start = minimum(maximum(-before, 0), n)
+    size = maximum(n + minimum(after, 0) - start, 0)
+    return take_slice(x, {axis: (start, 1, size)})
+
+
 def _pad_constant(x: Value, widths: dict, value) -> Value:
     starts, shape = [0] * x.ndim, list(x.shape)
     inner = x
     for axis, (before, after) in widths.items():
+        if is_general(before, after, x.shape[axis]):
+            shape[axis] = x.shape[axis] + before + after
+            inner = _cut_ends(inner, axis, before, after)
+            starts[axis] = minimum(maximum(before, 0), shape[axis])
+            continue
         inner, before, after = _crop(inner, axis, before, after)
         starts[axis] = before
         shape[axis] = inner.shape[axis] + before + after

@@ -7,8 +7,10 @@ import math
 import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import ValueRangeError
+from tandem.graph.symbolic import is_general
 from tandem.ops.create import finish
 from tandem.ops.define import op, public
+from tandem.ops.prepare import constant
 
 
 @op(name="window", hidden=True)
@@ -16,11 +18,13 @@ def _window(n: Int, periodic, kind, parameters, dtype):
     if n < 0:
         raise ValueRangeError(f"{kind}_window", f"the length is {n}; it must not be negative")
     dtype = dtypes.as_dtype(dtype)
-    if n <= 1:
+    if not is_general(n) and n <= 1:
         return F.full((n,), 1, dtype=dtype)
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     last = F.astype(F.Size(n, dtypes.int64)(), wide) - (0 if periodic else 1)
     share = F.Iota((n,), 0, wide)() / last  # from 0 to 1
+    if is_general(n):
+        share = F.where(F.less(constant(n, dtypes.int64), 2), 0.5, share)  # one number is the middle
     if kind == "bartlett":
         made = 1 - F.abs(share * 2 - 1)
     elif kind == "kaiser":

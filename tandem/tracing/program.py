@@ -153,10 +153,11 @@ def join(
     places=None,
     bind=None,
     integers=None,
+    plan_of=None,
 ):
     """One graph of all calls; gives it, the layouts of its inputs, and the Value of every (call, output).
 
-    finish, places, bind: see join_calls
+    finish, places, bind, plan_of: see join_calls
     integers(inputs): what stands for the integers, where that follows from the inputs
     """
     graph = Graph(name="program")
@@ -178,7 +179,7 @@ def join(
         else:
             int_dims = [_int(symbols, first_int + i, v, free_ints[i]) for i, v in enumerate(ints)]
 
-        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, finish, True, places, bind)
+        joined = join_calls(builder, calls, leaf_values, number_values, int_dims, finish, True, places, bind, plan_of)
     return graph, layouts, joined
 
 
@@ -192,6 +193,7 @@ def join_calls(
     numbered: bool = False,
     places=None,
     bind=None,
+    plan_of=None,
 ) -> dict[tuple[int, int], Value]:
     """The nodes of captured calls in the graph being built: the Value of every (call, output).
 
@@ -200,15 +202,12 @@ def join_calls(
     as the body is there.
     places: in which modules calls were made, for errors that show late (tandem/errors/module_calls.py)
     bind(call): the device that its nodes are bound to; where it runs here, if not given
+    plan_of(call, values): another plan for it, given its operands
     """
     joined: dict[tuple[int, int], Value] = {}
     bodies: dict[int, _Body] = {}  # by the identity of plans
     spread = bool(spanned(calls))
     for number, call in enumerate(calls):
-        plan = call.plan
-        body = bodies.get(id(plan))
-        if body is None:
-            body = bodies[id(plan)] = _Body(plan)
         values = {}
         for position, (kind, index, output) in enumerate(call.operands):
             if kind == LEAF:
@@ -219,6 +218,10 @@ def join_calls(
                 values[position] = numbers[index]
             elif kind == INT:
                 values[position] = ints[index]
+        plan = call.plan if plan_of is None else plan_of(call, values)
+        body = bodies.get(id(plan))
+        if body is None:
+            body = bodies[id(plan)] = _Body(plan)
         origin = _origin_of_call(number if numbered else None, call, places)
         # A scope says where new tensors are made; what has operands runs where they are. Of calls on several devices, each runs
         # where it was called, whatever passes make of its operands.

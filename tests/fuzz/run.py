@@ -1,9 +1,9 @@
 """Random programs, calls and states without end: `make fuzz`, or python -m tests.fuzz.run KIND --count N --seed S --jobs J
 
 Kinds: programs (four_ways.py), machines (machines.py), repeats (repeats.py), cells (cells.py), calls (harness.py), transforms
-(transformed.py). Each job is a process of its own, which may crash or hang without taking the others along. Seeds that failed are
-printed, with the command that runs each again, and added to --failed; those that found a mistake belong into tests/fuzz/seeds.txt,
-which the tests run.
+(transformed.py), exports (exported.py). Each job is a process of its own, which may crash or hang without taking the others
+along. Seeds that failed are printed, with the command that runs each again, and added to --failed; those that found a mistake
+belong into tests/fuzz/seeds.txt, which the tests run.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ PIECE = {
     "cells": 20,
     "calls": 500,
     "transforms": 20,
+    "exports": 50,
 }  # of work for a process
 PATIENCE = 1800.0  # seconds for a piece of work, on a busy machine
 
@@ -76,6 +77,8 @@ def _work(kind: str):
         from tests.fuzz.cells import check as compare
     elif kind == "transforms":
         from tests.fuzz.transformed import compare
+    elif kind == "exports":
+        from tests.fuzz.exported import compare
     else:
         from tests.fuzz.harness import run_call as compare
     return compare

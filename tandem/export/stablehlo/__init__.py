@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tandem import _runtime
+from tandem.errors import warn
 from tandem.export.in_parts import in_parts
 from tandem.export.stablehlo import attention, fourier, loops, primitives
 from tandem.export.stablehlo.writer import Writer, type_of
@@ -40,6 +41,11 @@ def stablehlo(fn, args, *, dynamic=False) -> StableHLO:
     """
     args = args if isinstance(args, (tuple, list)) else (args,)
     exported = trace(fn, tuple(args), dynamic=dynamic)
+    for reason in exported.graph.symbols.reasons.values():
+        warn(
+            f"stablehlo: the text has no checks of sizes; what it computes is not what the function does: {reason}",
+            UserWarning,
+        )
     exported = dataclasses.replace(exported, graph=in_parts(exported.graph))
     graph, w = exported.graph, Writer()
     w.used = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)

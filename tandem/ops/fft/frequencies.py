@@ -5,6 +5,7 @@ from __future__ import annotations
 import tandem.ops as F
 from tandem import dtypes
 from tandem.errors import DTypeError, ShapeError
+from tandem.graph.symbolic import is_general
 from tandem.ops.create import finish
 from tandem.ops.define import op
 from tandem.ops.prepare import cast, constant, normalize_axes
@@ -51,7 +52,7 @@ def _shift(x: Tensor, axes, back):
     for axis in normalize_axes("ifftshift" if back else "fftshift", axes, x.ndim):
         size = x.shape[axis]
         first = size // 2 if back else (size + 1) // 2  # elements that go to the end
-        if size > 1:
+        if is_general(size) or size > 1:
             parts = F.slice_axis(x, axis, first, size - first), F.slice_axis(x, axis, 0, first)
             x = F.concat(list(parts), axis)
     return F.Copy()(x) if x.op.is_input else x
