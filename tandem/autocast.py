@@ -8,6 +8,7 @@ so do their gradients. Reductions accumulate in float32 in any case.
 from __future__ import annotations
 
 import functools
+from threading import get_ident
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
@@ -37,14 +38,15 @@ class autocast:
         if dtype not in (dtypes.bfloat16, dtypes.float16):
             raise ValueRangeError("autocast", f"dtype is {dtype}; it must be bfloat16 or float16")
         self._mode = _mode(device_type, dtype) if enabled else 0
-        self._before: list[int] = []
+        self._before: dict[int, list[int]] = {}  # by thread
 
     def __enter__(self):
-        self._before.append(_runtime.set_autocast_mode(self._mode))
+        self._before.setdefault(get_ident(), []).append(_runtime.set_autocast_mode(self._mode))
         return self
 
     def __exit__(self, *exc):
-        _runtime.set_autocast_mode(self._before.pop())
+        if before := self._before.get(get_ident()):  # see _Scope in autograd/modes.py
+            _runtime.set_autocast_mode(before.pop())
 
     def __call__(self, fn):
         @functools.wraps(fn)

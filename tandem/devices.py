@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from threading import get_ident
 
 from tandem import _runtime, forks
 from tandem.errors import DeviceError
@@ -44,7 +45,7 @@ class Device:
             raise DeviceError(None, f"{type!r} is no device; write 'cpu', 'cuda' or 'cuda:1'")
         self.type, self.index = type, index
         self.job, self.task = job, task
-        self._before: list = []
+        self._before: dict[int, list] = {}  # by thread
         if isinstance(index, str) or type not in _KINDS or (type == "cpu" and self.is_local):
             code_of(Device._unchecked(type, index))  # says what is wrong with the name
         elif type == "cpu" and index:
@@ -53,7 +54,7 @@ class Device:
     @classmethod
     def _unchecked(cls, type: str, index: int | None, job: str | None = None, task: int | None = None) -> Device:
         made = object.__new__(cls)
-        made.type, made.index, made.job, made.task, made._before = type, index, job, task, []
+        made.type, made.index, made.job, made.task, made._before = type, index, job, task, {}
         return made
 
     @property
@@ -87,11 +88,13 @@ class Device:
         with contextlib.ExitStack() as stack:
             for scope in scopes:
                 stack.enter_context(scope(self))
-            self._before.append((before, stack.pop_all()))
+            self._before.setdefault(get_ident(), []).append((before, stack.pop_all()))
         return self
 
     def __exit__(self, *exc):
-        before, stack = self._before.pop()
+        if not (entered := self._before.get(get_ident())):  # see _Scope in autograd/modes.py
+            return
+        before, stack = entered.pop()
         if self.is_local:
             _runtime.set_default_device(before[0])
         _runtime.set_device_scope(before[1])
@@ -103,17 +106,18 @@ class _OfNodes:
 
     def __init__(self, function):
         self.function = function
-        self._before: list = []
+        self._before: dict[int, list] = {}  # by thread
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
             for scope in scopes:
                 stack.enter_context(scope(self.function))
-            self._before.append(stack.pop_all())
+            self._before.setdefault(get_ident(), []).append(stack.pop_all())
         return self
 
     def __exit__(self, *exc):
-        self._before.pop().close()
+        if entered := self._before.get(get_ident()):
+            entered.pop().close()
 
 
 def _parse(name: str) -> tuple[str, int | str | None, str | None, int | None]:

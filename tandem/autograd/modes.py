@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import functools
+from threading import get_ident
 
-from tandem import _runtime
+from tandem import _runtime, forks
 
 
 class _Scope:
     """`_switch` turns something on and gives what was before, `_restore` takes that back. A scope may be
-    entered again inside itself."""
+    entered again inside itself, and by several threads at once: each takes back what it found."""
+
+    _of_thread = staticmethod(get_ident)
 
     def __enter__(self):
         before = self._switch()
-        self.__dict__.setdefault("_stack", []).append(before)
+        self.__dict__.setdefault("_stacks", {}).setdefault(self._of_thread(), []).append(before)
         return self
 
     def __exit__(self, *exc):
-        self._restore(self._stack.pop())
+        if entered := self._entered():  # not by this thread, if it collects a generator of another one that is inside
+            self._restore(entered.pop())
+
+    def _entered(self) -> list:
+        return self.__dict__.get("_stacks", {}).get(self._of_thread(), [])
 
     def __call__(self, fn):
         @functools.wraps(fn)
@@ -72,7 +79,7 @@ class set_grad_enabled(_Scope):
     def _switch(self):
         # The constructor has switched already; what was before it comes back at the end.
         now = _runtime.set_grad_enabled(self._mode)
-        return now if self.__dict__.get("_stack") else self._before
+        return now if self._entered() else self._before
 
     def _restore(self, before):
         _runtime.set_grad_enabled(before)
@@ -95,15 +102,35 @@ class inference_mode(_Scope):
         _runtime.set_inference(before[1])
 
 
+# Scopes of all threads that are not left, in order, each with the setting that it found.
+_checking: list[list[bool]] = []
+_lock = forks.lock()  # guards them
+
+
 class detect_anomaly(_Scope):
-    """Inside, every result and every gradient is checked; a NaN raises an error that names the operator and
+    """Inside, every result and every gradient is checked, of all threads; a NaN raises an error that names the operator and
     the line."""
 
-    def _switch(self):
-        return _runtime.set_anomaly_detection(True)
+    _of_thread = staticmethod(lambda: 0)  # the setting is that of all threads
 
-    def _restore(self, before):
-        _runtime.set_anomaly_detection(before)
+    def _switch(self):
+        return self._begin(True)
+
+    def _begin(self, mode: bool, before: bool | None = None) -> list[bool]:
+        with _lock:
+            found = _runtime.set_anomaly_detection(mode)
+            _checking.append([found if before is None else before])
+            return _checking[-1]
+
+    def _restore(self, scope):
+        """Another thread may have entered one within it, which then takes back what this one found."""
+        with _lock:
+            i = next(i for i, s in enumerate(_checking) if s is scope)
+            if i + 1 == len(_checking):
+                _runtime.set_anomaly_detection(scope[0])
+            else:
+                _checking[i + 1][0] = scope[0]
+            del _checking[i]
 
 
 class set_detect_anomaly(detect_anomaly):
@@ -115,8 +142,7 @@ class set_detect_anomaly(detect_anomaly):
         self._before_call = _runtime.set_anomaly_detection(self._mode)
 
     def _switch(self):
-        _runtime.set_anomaly_detection(self._mode)
-        return self._before_call
+        return self._begin(self._mode, self._before_call)
 
 
 def is_grad_enabled() -> bool:

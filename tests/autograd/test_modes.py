@@ -145,3 +145,82 @@ def test_detect_anomaly_in_compiled_functions(settings):
             compiled(good)
             with pytest.raises(td.AutogradError, match=r"(?s)sqrt: .*NaN.*recorded at test_modes\.py"):
                 compiled(bad)
+
+
+def in_overlapping_threads(scope, outer):
+    """Two threads are in one scope at once, and the one that came first, inside of `outer`, leaves first: what each is in before
+    and after it."""
+    came, other_came, left, found = threading.Event(), threading.Event(), threading.Event(), {}
+
+    def state():
+        scope = td._runtime.set_device_scope(-1)
+        td._runtime.set_device_scope(scope)
+        return td.is_grad_enabled(), td.is_inference_mode_enabled(), td._runtime.autocast_mode(), scope
+
+    def first():
+        with outer:
+            before = state()
+            with scope:
+                came.set()
+                assert other_came.wait(300)
+            found["first"] = before, state()
+        left.set()
+
+    def second():
+        assert came.wait(300)
+        before = state()
+        with scope:
+            other_came.set()
+            assert left.wait(300)
+        found["second"] = before, state()
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("scope", "outer"),
+    [
+        (td.enable_grad(), td.no_grad()),
+        (td.no_grad(), td.inference_mode()),
+        (td.autocast("cpu", enabled=False), td.autocast("cpu")),
+        (td.device("/job:worker/task:1"), td.device("/job:worker/task:2")),
+    ],
+)
+def test_a_scope_that_threads_share_gives_each_what_it_had(scope, outer):
+    found = in_overlapping_threads(scope, outer)
+    assert len(found) == 2 and all(before == after for before, after in found.values())
+
+
+def test_scopes_of_threads_that_overlap_do_not_leave_anomalies_looked_for():
+    """Ranks of one process enter and leave such scopes at about the same time."""
+    scopes = [td.autograd.detect_anomaly() for _ in range(2)]
+    scopes[0].__enter__()
+    scopes[1].__enter__()
+    scopes[0].__exit__()
+    with pytest.raises(td.AutogradError, match="NaN"):
+        td.log(td.tensor([-1.0]))
+    scopes[1].__exit__()
+    assert np.isnan(td.log(td.tensor([-1.0])).item())
+
+
+def test_a_generator_that_another_thread_collects_changes_nothing_there():
+    def inside():
+        with td.no_grad(), td.autocast("cpu"), td.device("/job:worker/task:1"):
+            yield td.is_grad_enabled()
+
+    generators, found = [inside()], []
+
+    def collect():
+        generators.pop().close()
+        found.extend([td.is_grad_enabled(), td._runtime.autocast_mode(), td._runtime.set_device_scope(-1)])
+
+    for work in (lambda: found.append(next(generators[0])), collect):  # each thread's settings end with it
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(300)
+    assert found == [False, True, 0, -1]

@@ -6,6 +6,7 @@ layer.parametrizations.weight.original; where a parametrization's right_inverse 
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager, suppress
 
 from tandem import _runtime
@@ -14,18 +15,26 @@ from tandem.nn.containers import ModuleDict, ModuleList
 from tandem.nn.module import Module
 from tandem.nn.parameter import Parameter
 
-_cache: dict | None = None
+
+class _Kept(threading.local):
+    """What was computed inside of cached(), by this thread."""
+
+    tensors: dict | None = None  # (id of a module, name) -> the module, the tensor
+
+
+_kept = _Kept()
 
 
 @contextmanager
 def cached():
-    """Inside, a parametrized tensor is computed once and kept."""
-    global _cache
-    before, _cache = _cache, {} if _cache is None else _cache
+    """Inside, a parametrized tensor is computed once and kept, for this thread."""
+    before = _kept.tensors
+    if before is None:
+        _kept.tensors = {}
     try:
         yield
     finally:
-        _cache = before
+        _kept.tensors = before
 
 
 class ParametrizationList(ModuleList):
@@ -88,12 +97,12 @@ class ParametrizationList(ModuleList):
 
 def _property(name: str) -> property:
     def get(module):
-        if _cache is None:
+        if _kept.tensors is None:
             return module.parametrizations[name]()
         key = (id(module), name)
-        if key not in _cache:
-            _cache[key] = module.parametrizations[name]()
-        return _cache[key]
+        if key not in _kept.tensors:  # the module stays with it: another one may not get its id
+            _kept.tensors[key] = module, module.parametrizations[name]()
+        return _kept.tensors[key][1]
 
     def put(module, value):
         module.parametrizations[name].right_inverse(value)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -91,3 +92,29 @@ def test_mistakes():
     parametrize.register_parametrization(m, "bias", Shape(), unsafe=True)
     with pytest.raises(RuntimeError, match="right_inverse"):
         m.bias = td.ones(3)
+
+
+def test_what_a_thread_keeps_is_its_own():
+    """Two threads are inside at once, and the first one leaves first: nothing is kept afterwards."""
+    m = nn.Linear(2, 2)
+    parametrize.register_parametrization(m, "weight", Doubled())
+    scopes = [parametrize.cached() for _ in range(2)]
+    entered, left = threading.Event(), threading.Event()
+
+    def other():
+        with scopes[1]:
+            entered.set()
+            assert left.wait(300)
+
+    thread = threading.Thread(target=other)
+    with scopes[0]:
+        thread.start()
+        assert entered.wait(300)
+        kept = m.weight
+        assert kept is m.weight
+    left.set()
+    thread.join(300)
+    with td.no_grad():
+        m.parametrizations.weight.original.fill_(1.0)
+    assert m.weight.tolist() == [[2, 2], [2, 2]]
+    assert m.weight is not m.weight
