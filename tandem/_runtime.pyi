@@ -1107,6 +1107,14 @@ class Communicator:
     @property
     def size(self) -> int: ...
 
+    def queue_up(self) -> None:
+        """
+        A collective is given to a thread; those that are called from now on come after it.
+        """
+
+    def queue_done(self) -> None:
+        """That thread has run one."""
+
     def leave(self, failed: bool, text: str) -> None: ...
 
     def records(self) -> list: ...
@@ -1199,6 +1207,9 @@ class RankContext:
 
     @staticmethod
     def set_default(context: RankContext | None) -> None: ...
+
+def serve_queue() -> None:
+    """This thread runs what queue_up announces."""
 
 def begin_shared_heap() -> int:
     """

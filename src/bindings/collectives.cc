@@ -8,6 +8,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/tensor_convert.h"
+#include "collectives/background.h"
 #include "collectives/gloo_network.h"
 #include "collectives/hosts_member.h"
 #include "collectives/member.h"
@@ -137,6 +138,10 @@ void register_collectives(nb::module_& m) {
   nb::class_<Communicator>(m, "Communicator", "A rank's part in a group.")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
+      .def(
+          "queue_up", [](Communicator& self) { self.background().queue_up(); },
+          "A collective is given to a thread; those that are called from now on come after it.")
+      .def("queue_done", [](Communicator& self) { self.background().queue_done(); }, "That thread has run one.")
       .def("leave", &Communicator::leave, nb::arg("failed"), nb::arg("text"), nb::call_guard<nb::gil_scoped_release>())
       .def("records",
            [](const Communicator& self) {
@@ -210,6 +215,7 @@ void register_collectives(nb::module_& m) {
       .def_static("enter", &Context::enter, nb::arg("context").none(), "Has this thread be that rank.")
       .def_static("set_default", &Context::set_default, nb::arg("context").none());
 
+  m.def("serve_queue", &Background::serve_queue, "This thread runs what queue_up announces.");
   m.def("begin_shared_heap", &heap::begin, "The descriptor of memory that other processes can map; -1: there is none.");
   m.def("pause_shared_heap", &heap::pause);
   m.def("move_to_shared_heap", &move_to_heap, nb::arg("tensor"),

@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "collectives/background.h"
 #include "collectives/communicator.h"
 #include "library/cuda/host.h"
 #include "library/registry.h"
@@ -57,6 +58,7 @@ int64_t agree(const Plan& plan, const PlanRun& run, int64_t wish) {
   const auto group = group_of(plan, run);
   const Request request = request_of(plan, run);
   const cuda::GilReleased released;  // other ranks of this process need it to come here
+  if (group->has_background()) group->background().finish();
   const std::vector<int64_t> wishes = group->meet(request, wish);
   const auto [least, most] = std::minmax_element(wishes.begin(), wishes.end());
   return *least == *most ? *least : std::min<int64_t>(*least, 1);

@@ -11,6 +11,7 @@ namespace tandem::collectives {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);
+thread_local bool serves_queue = false;
 
 // What this thread's rank has begun.
 void settle_all() noexcept {
@@ -33,8 +34,21 @@ Background::~Background() {
   if (thread_.joinable()) thread_.join();
 }
 
+void Background::serve_queue() {
+  serves_queue = true;
+}
+
+void Background::queue_done() {
+  {
+    const std::lock_guard lock(mutex_);
+    --queued_;
+  }
+  changed_.notify_all();
+}
+
 void Background::begin(Request request) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  await_queue(lock);
   if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   const auto made = std::make_shared<Begun>();
   made->request = std::move(request);
@@ -64,20 +78,32 @@ void Background::serve() {
   }
 }
 
-// An interrupt ends this rank's part in the group, so that its thread, which works on the program's memory, comes back.
-void Background::await(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Begun>& one) {
-  while (!changed_.wait_for(lock, kLook, [&] { return one->done; })) {
+template <typename Done, typename Interrupted>
+void Background::await(std::unique_lock<std::mutex>& lock, Done done, Interrupted interrupted) {
+  while (!changed_.wait_for(lock, kLook, done)) {
     if (!check_interrupt) continue;
     lock.unlock();
     try {
       check_interrupt();
     } catch (...) {
-      group_.leave(true, "it was interrupted");
-      settle();
+      interrupted();
       throw;
     }
     lock.lock();
   }
+}
+
+// An interrupt ends this rank's part in the group, so that its thread, which works on the program's memory, comes back.
+void Background::await(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Begun>& one) {
+  await(lock, [&] { return one->done; }, [&] {
+    group_.leave(true, "it was interrupted");
+    settle();
+  });
+}
+
+void Background::await_queue(std::unique_lock<std::mutex>& lock) {
+  if (serves_queue || !queued_.load()) return;
+  await(lock, [&] { return !queued_.load(); }, [] {});
 }
 
 void Background::wait(const char* out) {
@@ -95,6 +121,7 @@ void Background::wait(const char* out) {
 
 void Background::finish() {
   std::unique_lock lock(mutex_);
+  await_queue(lock);
   while (!open_.empty()) await(lock, std::shared_ptr<Begun>(open_.back()));
 }
 

@@ -100,6 +100,12 @@ Request request_of(const library::Call& call) {
   return request;
 }
 
+// What this rank has begun, or given to a thread, comes first; messages have ways of their own.
+void come_after(Communicator& group, const Request& request) {
+  if (group.has_background() && request.kind != Kind::Send && request.kind != Kind::Receive)
+    group.background().finish();
+}
+
 void run_collective(const library::Call& call) {
   const std::shared_ptr<Communicator> group = group_of(call);
   Request request = request_of(call);
@@ -110,8 +116,7 @@ void run_collective(const library::Call& call) {
     library::copy_elements(call.inputs[i], dense_in(memory[i].data(), call.inputs[i]));
     request.pieces[i].in = memory[i].data();
   }
-  if (group->has_background() && request.kind != Kind::Send && request.kind != Kind::Receive)
-    group->background().finish();
+  come_after(*group, request);
   request.updates = call.updates, request.num_updates = call.num_updates;
   if (group->takes_factors())
     request.factors = call.factors, request.num_factors = call.num_factors;
@@ -170,6 +175,7 @@ void queue_collective(const library::Call& call) {
   bool queued;
   {
     const cuda::GilReleased released;
+    come_after(*group, request);
     queued = group->queue(request, call.device, static_cast<cuda::Stream>(call.stream));
   }
   if (queued) return;

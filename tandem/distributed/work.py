@@ -1,7 +1,8 @@
 """Collectives that run in the background, and handles to wait for them.
 
 A group has a thread for its collectives, which runs them in the order in which they were called, and one for each rank that is
-sent to or received from. A call that is not asynchronous goes the same way while others are under way, so that the order stays.
+sent to or received from. A call that is not asynchronous goes the same way while others are under way, so that the order stays;
+collectives of programs and of hooks wait for those before them (src/collectives/background.h).
 Tensors on a device: such a thread has a stream of its own, which begins after what the caller's has when it calls; whoever waits
 has its current stream wait.
 """
@@ -59,9 +60,11 @@ class Work:
 
 
 class Queue:
-    """A thread that runs calls one after the other, as this rank."""
+    """A thread that runs calls one after the other, as this rank. communicator: of the group whose collectives they are, if they
+    are, so that others come after them."""
 
-    def __init__(self, rank: Rank):
+    def __init__(self, rank: Rank, communicator=None):
+        self._communicator = communicator
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
         self._under_way = 0
         self._lock = threading.Lock()  # guards _under_way
@@ -77,6 +80,8 @@ class Queue:
             before = cuda.current_stream(device).record_event(cuda.Event(device=device))
         with self._lock:
             self._under_way += 1
+        if self._communicator is not None:
+            self._communicator.queue_up()
         self._calls.put((work, call, before, device, _runtime.CallerSource()))
         return work
 
@@ -92,6 +97,7 @@ class Queue:
 
     def _serve(self, rank: Rank):
         enter(rank)
+        _runtime.serve_queue()
         last: list = []  # what is under way on devices: its tensors stay until it is done
         while (taken := self._calls.get()) is not None:
             work, call, before, device, source = taken
@@ -103,6 +109,8 @@ class Queue:
                 work._run(lambda work=work, call=call, at=(before, device): self._run_on_device(work, call, *at))
                 last.append((work, call))
             source.leave()
+            if self._communicator is not None:
+                self._communicator.queue_done()
             with self._lock:
                 self._under_way -= 1
             del work, call, source, taken
@@ -128,7 +136,8 @@ def run(group: ProcessGroup, lane, call, asynchronous: bool, result=None) -> Wor
         call()
         return None
     if waiting is None:
-        waiting = group.queues[lane] = Queue(this_rank("collective"))
+        announced = group.communicator if lane == "collectives" else None
+        waiting = group.queues[lane] = Queue(this_rank("collective"), announced)
     work = waiting.put(call, result, _device_of(result))
     if asynchronous:
         return work
