@@ -73,28 +73,48 @@ TANDEM_VNNI inline __attribute__((always_inline)) void multiply_add(__m512i& sum
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(w));
 }
 
+__mmask16 mask_of(int64_t n) {
+  return n >= 16 ? 0xFFFF : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1);
+}
+
 // Sixteen outputs, fewer at the end: what is done to their sums.
 struct Columns {
   __mmask16 mask;
   __m512i off;
   __m512 scale, bias;
+  const float* x_scale;
+  float* c;
+  int64_t stride;
 
-  TANDEM_VNNI inline __attribute__((always_inline)) Columns(const Int8Output& output, int64_t first, int64_t n) {
-    mask = n >= 16 ? 0xFFFF : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1);
+  TANDEM_VNNI inline __attribute__((always_inline)) Columns(const Int8Output& output, const float* x_scale,
+                                                            int64_t first, int64_t n, float* c, int64_t stride)
+      : mask(mask_of(n)), x_scale(x_scale), c(c), stride(stride) {
     const __m512i zero = _mm512_set1_epi32(static_cast<int>(kInt8Zero));
     off = _mm512_mullo_epi32(_mm512_maskz_loadu_epi32(mask, output.weight_sums + first), zero);
     scale = _mm512_maskz_loadu_ps(mask, output.scale + first);
     bias = output.bias ? _mm512_maskz_loadu_ps(mask, output.bias + first) : _mm512_setzero_ps();
   }
-  TANDEM_VNNI inline __attribute__((always_inline)) void store(__m512i sums, float x_scale, float* c) const {
+  TANDEM_VNNI inline __attribute__((always_inline)) void store(__m512i sums, int64_t r) const {
     const __m512 exact = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums, off));
-    _mm512_mask_storeu_ps(c, mask, _mm512_fmadd_ps(exact, _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)), bias));
+    const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(x_scale[r]));
+    _mm512_mask_storeu_ps(c + r * stride, mask, _mm512_fmadd_ps(exact, factor, bias));
   }
 };
 
-template <int M>
-TANDEM_VNNI void tile(const uint8_t* x, int64_t row, const float* x_scale, const int8_t* w, int64_t k4, int64_t first,
-                      int64_t n, const Int8Output& output, float* c, int64_t stride) {
+// Sums as they are.
+struct Sums {
+  __mmask16 mask;
+  int32_t* c;
+  int64_t stride;
+
+  TANDEM_VNNI inline __attribute__((always_inline)) void store(__m512i sums, int64_t r) const {
+    _mm512_mask_storeu_epi32(c + r * stride, mask, sums);
+  }
+};
+
+template <int M, class Out>
+TANDEM_VNNI void tile(const uint8_t* x, int64_t row, const int8_t* w, int64_t k4, const Out& near, const Out& far,
+                      int64_t first) {
   constexpr int U = M == 1 ? 4 : M == 2 ? 2 : 1;  // chains for each sum, so that few rows do not wait for one
   __m512i left[M][U], right[M][U];
 #pragma GCC unroll 16
@@ -124,7 +144,6 @@ TANDEM_VNNI void tile(const uint8_t* x, int64_t row, const float* x_scale, const
       multiply_add(right[r][0], a, w1);
     }
   }
-  const Columns near(output, first, n), far(output, first + 16, n - 16);
 #pragma GCC unroll 16
   for (int r = 0; r < M; ++r) {
 #pragma GCC unroll 4
@@ -132,23 +151,36 @@ TANDEM_VNNI void tile(const uint8_t* x, int64_t row, const float* x_scale, const
       left[r][0] = _mm512_add_epi32(left[r][0], left[r][u]);
       right[r][0] = _mm512_add_epi32(right[r][0], right[r][u]);
     }
-    near.store(left[r][0], x_scale[r], c + r * stride);
-    far.store(right[r][0], x_scale[r], c + r * stride + 16);
+    near.store(left[r][0], first + r);
+    far.store(right[r][0], first + r);
   }
 }
 
-TANDEM_VNNI void vnni_rows(const uint8_t* x, int64_t row, const float* x_scale, int64_t m, const int8_t* w, int64_t k4,
-                           int64_t first, int64_t n, const Int8Output& output, float* c, int64_t stride) {
+// A panel: the first sixteen outputs and the others.
+template <class Out>
+TANDEM_VNNI void vnni_rows(const uint8_t* x, int64_t row, int64_t m, const int8_t* w, int64_t k4, const Out& near,
+                           const Out& far) {
   int64_t i = 0;
   const auto run = [&](auto tile_of, int64_t rows) {
-    tile_of(x + i * row, row, x_scale + i, w, k4, first, n, output, c + i * stride, stride);
+    tile_of(x + i * row, row, w, k4, near, far, i);
     i += rows;
   };
-  while (m - i >= 12) run(tile<12>, 12);
-  while (m - i >= 6) run(tile<6>, 6);
-  while (m - i >= 4) run(tile<4>, 4);
-  while (m - i >= 2) run(tile<2>, 2);
-  while (m - i >= 1) run(tile<1>, 1);
+  while (m - i >= 12) run(tile<12, Out>, 12);
+  while (m - i >= 6) run(tile<6, Out>, 6);
+  while (m - i >= 4) run(tile<4, Out>, 4);
+  while (m - i >= 2) run(tile<2, Out>, 2);
+  while (m - i >= 1) run(tile<1, Out>, 1);
+}
+
+TANDEM_VNNI void vnni_scaled(const uint8_t* x, int64_t row, const float* x_scale, int64_t m, const int8_t* w,
+                             int64_t k4, int64_t first, int64_t n, const Int8Output& output, float* c, int64_t stride) {
+  vnni_rows(x, row, m, w, k4, Columns(output, x_scale, first, n, c, stride),
+            Columns(output, x_scale, first + 16, n - 16, c + 16, stride));
+}
+
+TANDEM_VNNI void vnni_sums(const uint8_t* x, int64_t row, int64_t m, const int8_t* w, int64_t k4, int64_t n, int32_t* c,
+                           int64_t stride) {
+  vnni_rows(x, row, m, w, k4, Sums{mask_of(n), c, stride}, Sums{mask_of(n - 16), c + 16, stride});
 }
 
 TANDEM_VNNI void vnni_int4(const int8_t* x, const float* x_scale, const int32_t* x_sums, const uint8_t* w,
@@ -240,6 +272,13 @@ void quantize_all(const float* x, int64_t k, float inverse, int zero, uint8_t* q
   }
 }
 
+void sums_of_row(const uint8_t* x, const int8_t* w, int64_t k4, int32_t* sums) {
+#ifdef TANDEM_X86
+  if (has_avx2()) return avx2_row(x, w, k4, sums);
+#endif
+  panel_row(x, w, k4, sums);
+}
+
 float scale_of(float largest) {  // NaN makes all results of the row NaN
   return largest == 0 ? 1.0f : largest / 127;
 }
@@ -278,19 +317,33 @@ void int8_rows(const uint8_t* x, int64_t row, const float* x_scale, int64_t m, c
     const int8_t* w = panels + o * k4 * 4;
 #ifdef TANDEM_X86
     if (has_vnni()) {
-      vnni_rows(x, row, x_scale, m, w, k4, o, count, output, c + j, stride);
+      vnni_scaled(x, row, x_scale, m, w, k4, o, count, output, c + j, stride);
       continue;
     }
 #endif
     for (int64_t i = 0; i < m; ++i) {
       int32_t sums[kPanel];
-#ifdef TANDEM_X86
-      if (has_avx2())
-        avx2_row(x + i * row, w, k4, sums);
-      else
-#endif
-        panel_row(x + i * row, w, k4, sums);
+      sums_of_row(x + i * row, w, k4, sums);
       finish(sums, o, count, x_scale[i], output, c + i * stride + j);
+    }
+  }
+}
+
+void int8_sums(const uint8_t* x, int64_t row, int64_t m, const int8_t* panels, int64_t k4, int64_t n, int32_t* c,
+               int64_t stride) {
+  for (int64_t j = 0; j < n; j += kPanel) {
+    const int64_t count = std::min(kPanel, n - j);
+    const int8_t* w = panels + j * k4 * 4;
+#ifdef TANDEM_X86
+    if (has_vnni()) {
+      vnni_sums(x, row, m, w, k4, count, c + j, stride);
+      continue;
+    }
+#endif
+    for (int64_t i = 0; i < m; ++i) {
+      int32_t sums[kPanel];
+      sums_of_row(x + i * row, w, k4, sums);
+      std::memcpy(c + i * stride + j, sums, static_cast<size_t>(count) * sizeof(int32_t));
     }
   }
 }

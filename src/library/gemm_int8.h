@@ -28,6 +28,10 @@ struct Int8Output {
 void int8_rows(const uint8_t* x, int64_t row, const float* x_scale, int64_t m, const int8_t* panels, int64_t k4,
                int64_t first, int64_t n, const Int8Output& output, float* c, int64_t stride);
 
+// c[i * stride + j] = sum over k of x[i][k] * w[j][k], for n outputs: sums as they are.
+void int8_sums(const uint8_t* x, int64_t row, int64_t m, const int8_t* panels, int64_t k4, int64_t n, int32_t* c,
+               int64_t stride);
+
 // The same of 4-bit weights in groups: x: groups * g signed bytes, x_scale and x_sums: by group.
 void int4_row(const int8_t* x, const float* x_scale, const int32_t* x_sums, const uint8_t* panels, const float* scale,
               int64_t groups, int64_t g, int64_t outputs, int64_t first, int64_t n, const float* bias, float* c);

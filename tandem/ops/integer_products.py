@@ -131,22 +131,10 @@ class ConvInt8(_Integers):
     takes = "f32[n,c,*s] i8[p,q,a,b] f32[o] i32[o] f32[o]?"
 
     def infer(self, x: Type, weight: Type, scale: Type, sums: Type, *bias: Type) -> Type:
-        geometry = zip(x.shape[2:], self.kernel, self.stride, self.pad_low, self.pad_high, self.dilation, strict=True)
-        return x.with_shape((x.shape[0], scale.shape[0], *(output_size(*g) for g in geometry)))
+        return x.with_shape(_windowed(self, x.shape, scale.shape[0]))
 
     def rule(self, x: Type, weight: Type, scale: Type, sums: Type, *bias: Type):
-        axes = x.ndim - 2
-        rules.allowed(self, 1 <= axes <= 3, f"there are {axes} spatial axes; there may be 1 to 3")
-        for name, least in (("kernel", 1), ("stride", 1), ("dilation", 1), ("pad_low", 0), ("pad_high", 0)):
-            rules.sizes(self, name, getattr(self, name), axes, least)
-        k = x.shape[1]
-        for size in self.kernel:
-            k = k * size
-        wanted = ((scale.shape[0] + PANEL - 1) // PANEL, (k + 3) // 4, PANEL, 4)
-        fits = all(a == b for a, b in zip(weight.shape, wanted, strict=True))
-        rules.need(self, fits, f"weights of {k} by {scale.shape[0]} are packed as {wanted}, not {weight.shape}")
-        made = self.infer(x, weight, scale, sums).shape[2:]
-        rules.need(self, all(m >= 0 for m in made), f"windows of {self.kernel} on {x.shape[2:]} elements give {made}")
+        _check_windows(self, x, weight, scale.shape[0])
         rules.allowed(self, 0 <= self.x_scale < float("inf"), f"x_scale is {self.x_scale}")
 
     def attributes(self, *types):
@@ -166,6 +154,66 @@ class ConvInt8(_Integers):
         y = F.ConvForward(self.stride, self.pad_low, self.pad_high, self.dilation, 1)(q, F.contiguous(w))
         y = y * F.reshape(scale, (outputs, *(1,) * axes)) * step
         return y + F.reshape(bias[0], (outputs, *(1,) * axes)) if bias else y
+
+
+@register
+class ConvInteger(LibraryOp):
+    """x: (N, C, *s) bytes, weight: packed (*kernel, C) by O, sums of its outputs: (O), zero points: of x (), of weights (O) ->
+    (N, O, *out) int32, the sums of (x - its zero point) * (w - its zero point) over windows, exactly."""
+
+    name = "conv_integer"
+    routine = "conv_integer"
+    only_on = "cpu"
+    kernel: tuple
+    stride: tuple
+    pad_low: tuple
+    pad_high: tuple
+    dilation: tuple
+    takes = "u8[n,c,*s] i8[p,q,a,b] i32[o] i32[] i32[o]"
+
+    def infer(self, x: Type, weight: Type, sums: Type, *zeros: Type) -> Type:
+        return Type(dtypes.int32, _windowed(self, x.shape, sums.shape[0]))
+
+    def rule(self, x: Type, weight: Type, sums: Type, *zeros: Type):
+        _check_windows(self, x, weight, sums.shape[0])
+
+    def attributes(self, *types):
+        return (*self.kernel, *self.stride, *self.pad_low, *self.dilation), ()
+
+    def output_strides(self, types, buffers):
+        return channels_last_strides(self.infer(*types).shape)
+
+    def composed(self, x, weight, sums, x_zero, w_zero):
+        outputs, channels, axes = sums.shape[0], x.shape[1], x.ndim - 2
+        rows = unpacked(weight, outputs, _product(self.kernel, channels)) - F.reshape(w_zero, (outputs, 1))
+        w = F.permute(F.reshape(rows, (outputs, *self.kernel, channels)), (0, axes + 1, *range(1, axes + 1)))
+        wide, w = (F.astype(v, dtypes.float64) for v in (F.astype(x, dtypes.int32) - x_zero, w))
+        y = F.ConvForward(self.stride, self.pad_low, self.pad_high, self.dilation, 1)(wide, F.contiguous(w))
+        return F.astype(y, dtypes.int32)
+
+
+def _product(sizes, count):
+    for size in sizes:
+        count = count * size
+    return count
+
+
+def _windowed(op, shape: tuple, outputs) -> tuple:
+    geometry = zip(shape[2:], op.kernel, op.stride, op.pad_low, op.pad_high, op.dilation, strict=True)
+    return (shape[0], outputs, *(output_size(*g) for g in geometry))
+
+
+def _check_windows(op, x: Type, weight: Type, outputs):
+    axes = x.ndim - 2
+    rules.allowed(op, 1 <= axes <= 3, f"there are {axes} spatial axes; there may be 1 to 3")
+    for name, least in (("kernel", 1), ("stride", 1), ("dilation", 1), ("pad_low", 0), ("pad_high", 0)):
+        rules.sizes(op, name, getattr(op, name), axes, least)
+    k = _product(op.kernel, x.shape[1])
+    wanted = ((outputs + PANEL - 1) // PANEL, (k + 3) // 4, PANEL, 4)
+    fits = all(a == b for a, b in zip(weight.shape, wanted, strict=True))
+    rules.need(op, fits, f"weights of {k} by {outputs} are packed as {wanted}, not {weight.shape}")
+    made = _windowed(op, x.shape, outputs)[2:]
+    rules.need(op, all(m >= 0 for m in made), f"windows of {op.kernel} on {x.shape[2:]} elements give {made}")
 
 
 @op(internal=True)
@@ -193,3 +241,28 @@ def integer_conv(x: Tensor, weight: Tensor, scale: Tensor, sums: Tensor, bias: T
     low, high = tuple(a for a, _ in pads), tuple(b for _, b in pads)
     made = ConvInt8(tuple(kernel), tuple(stride), low, high, tuple(dilation), float(x_scale))
     return made(x, weight, scale, sums, *([] if bias is None else [bias]))
+
+
+@op(internal=True)
+def exact_conv(x: Tensor, weight: Tensor, x_zero: Tensor, w_zero: Tensor, *, stride=(), pads=(), dilation=()):
+    """The sums of (x - x_zero) * (w - w_zero) over windows, as int32. x: (N, C, *s) and weight: (O, C, *k) of 8 bits, x_zero: ()
+    and w_zero: (O) int32. pads: before and after each axis, where x is x_zero."""
+    outputs, kernel = weight.shape[0], tuple(int(n) for n in weight.shape[2:])
+    if x.dtype is dtypes.int8:
+        x, x_zero = F.astype(F.astype(x, dtypes.int32) + 128, dtypes.uint8), x_zero + 128
+    if weight.dtype is dtypes.uint8:
+        weight, w_zero = F.astype(F.astype(weight, dtypes.int32) - 128, dtypes.int8), w_zero - 128
+    k = _product(kernel, weight.shape[1])
+    rows = F.reshape(F.moveaxis(weight, 1, -1), (outputs, k))
+    sums = F.astype(F.sum(F.astype(rows, dtypes.int32), -1), dtypes.int32)
+    low, high = tuple(a for a, _ in pads), tuple(b for _, b in pads)
+    made = ConvInteger(kernel, tuple(stride), low, high, tuple(dilation))
+    return made(x, packed_rows(rows), sums, x_zero, F.contiguous(w_zero))
+
+
+def packed_rows(rows: Value) -> Value:
+    """(n, k) int8 -> (panels, k / 4, 32, 4), zeros where there are none."""
+    n, k = rows.shape
+    panels, fours = (n + PANEL - 1) // PANEL, (k + 3) // 4
+    whole = F.Embed((0, 0), (1, 1), (panels * PANEL, fours * 4))(rows)
+    return F.contiguous(F.permute(F.reshape(whole, (panels, PANEL, fours, 4)), (0, 2, 1, 3)))

@@ -5,13 +5,16 @@ Element types that tensors do not have (8-bit floats, 4 bits and fewer) are NumP
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 import tandem.ops as ops
 from tandem import _runtime, dtypes
-from tandem.onnx.operators.convolution import convolve
+from tandem.onnx.operators.convolution import convolve, window_pads
 from tandem.onnx.registry import onnx_op
 from tandem.onnx.types import STRING, code_of, dtype_of, numpy_dtype, to_host, to_tensor
+from tandem.tensors.constructors import zeros
 
 
 def code_of_value(value) -> int:
@@ -201,14 +204,46 @@ def _centred(x, zero, axis: int | None = None):
 
 @onnx_op("MatMulInteger")
 def matmul_integer(node, a, b, a_zero=None, b_zero=None):
-    return ops.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
+    return _product(a, b, a_zero, b_zero)
+
+
+def _product(a, b, a_zero, b_zero):
+    """Exact sums in int32."""
+    one = a_zero is None or a_zero.numel() == 1
+    if not (one and b.ndim == 2 and a.ndim > 1 and a.dtype.itemsize == b.dtype.itemsize == 1):
+        return ops.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
+    rows = a.reshape((-1, a.shape[-1], 1))  # a convolution of windows of one element
+    columns = ops.broadcast_to(_zero_of(b_zero), (b.shape[1],))
+    made = ops.exact_conv(rows, b.mT[..., None], _zero_of(a_zero).reshape(()), columns, stride=(1,), pads=((0, 0),),
+                          dilation=(1,))  # fmt: skip
+    return made.reshape((*a.shape[:-1], b.shape[1]))
+
+
+_EXACT = 2**24  # whole numbers up to this are float32 numbers
 
 
 @onnx_op("ConvInteger")
 def conv_integer(node, x, w, x_zero=None, w_zero=None):
-    # exact: products of 8 bits are summed in float64
-    wide = convolve(node, _centred(x, x_zero).to(dtypes.float64), _centred(w, w_zero, 0).to(dtypes.float64))
-    return wide.to(dtypes.int32)
+    """Exact sums in int32."""
+    bytes_ = x.dtype.itemsize == w.dtype.itemsize == 1
+    if bytes_ and node.get("group", 1) == 1 and (x_zero is None or x_zero.numel() == 1) and x.ndim > 2:
+        return _integer_conv(node, x, w, x_zero, w_zero)
+    terms = math.prod(int(n) for n in w.shape[1:])
+    wide = dtypes.float32 if bytes_ and terms * 255 * 255 < _EXACT else dtypes.float64
+    return convolve(node, _centred(x, x_zero).to(wide), _centred(w, w_zero, 0).to(wide)).to(dtypes.int32)
+
+
+def _integer_conv(node, x, w, x_zero, w_zero):
+    count, outputs = x.ndim - 2, w.shape[0]
+    stride, dilation = (tuple(node.get(name, [1] * count)) for name in ("strides", "dilations"))
+    pads = window_pads(node, x.shape[2:], w.shape[2:], stride, dilation)
+    return ops.exact_conv(x, w, _zero_of(x_zero).reshape(()), ops.broadcast_to(_zero_of(w_zero), (outputs,)), stride=stride,
+                          pads=tuple(pads), dilation=dilation)  # fmt: skip
+
+
+def _zero_of(zero):
+    """A zero point as int32, of one axis."""
+    return zeros((1,), dtype=dtypes.int32) if zero is None else zero.to(dtypes.int32).reshape((-1,))
 
 
 def _requantize(total, scale, zero, like):
@@ -227,7 +262,7 @@ def qlinear_matmul(node, scope, a, a_scale, a_zero, b, b_scale, b_zero, y_scale,
         product = (a - a_zero) * a_scale @ ((b - b_zero) * b_scale)
         return _narrow(product / values[6], to_host(y_zero).dtype, True, "up")
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (to_tensor(v) for v in values)
-    total = ops.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1)).to(dtypes.float64)
+    total = _product(a, b, a_zero, b_zero).to(dtypes.float64)
     rows = lambda s: s.reshape((-1, 1)) if s.ndim == 1 and s.numel() > 1 else s
     scale = rows(a_scale).to(dtypes.float64) * b_scale.to(dtypes.float64) / y_scale.to(dtypes.float64)
     return _requantize(total, scale, y_zero, y_zero.dtype)
@@ -235,7 +270,7 @@ def qlinear_matmul(node, scope, a, a_scale, a_zero, b, b_scale, b_zero, y_scale,
 
 @onnx_op("QLinearConv")
 def qlinear_conv(node, x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias=None):
-    total = convolve(node, _centred(x, x_zero).to(dtypes.float64), _centred(w, w_zero, 0).to(dtypes.float64))
+    total = conv_integer(node, x, w, x_zero, w_zero).to(dtypes.float64)
     shape = (1, -1, *(1 for _ in range(x.ndim - 2)))
     if bias is not None:
         total = total + bias.to(dtypes.float64).reshape(shape)

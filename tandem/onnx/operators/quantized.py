@@ -7,6 +7,7 @@ from tandem import dtypes
 from tandem.onnx.operators.fused import attention, channels_first, channels_last, embed_layer_norm
 from tandem.onnx.operators.low_precision import (
     _centred,
+    _product,
     dequantize_linear,
     dynamic_quantize_linear,
     qlinear_conv,
@@ -110,7 +111,7 @@ def nhwc_max_pool(node, x):
 def qgemm(node, a, a_scale, a_zero, b, b_scale, b_zero, c=None, y_scale=None, y_zero=None):
     a = a.mT if node.get("transA", 0) else a
     b = b.mT if node.get("transB", 0) else b
-    total = ops.matmul(_centred(a, a_zero), _centred(b, b_zero, -1))
+    total = _product(a, b, a_zero, b_zero)
     total = total if c is None else total + c
     scale = node.get("alpha", 1.0) * a_scale.reshape(()) * (b_scale.reshape(()) if b_scale.numel() == 1 else b_scale)
     made = total.to(dtypes.float32) * scale
@@ -119,7 +120,7 @@ def qgemm(node, a, a_scale, a_zero, b, b_scale, b_zero, c=None, y_scale=None, y_
 
 @onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(node, a, b, a_scale, b_scale, a_zero=None, b_zero=None, bias=None):
-    total = ops.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1)).to(dtypes.float32)
+    total = _product(a, b, a_zero, b_zero).to(dtypes.float32)
     made = total * a_scale * b_scale
     return made if bias is None else made + bias
 
