@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from threading import get_ident
+import importlib
+from threading import get_ident, local
 
 from tandem import _runtime, forks
 from tandem.errors import DeviceError
@@ -79,7 +80,7 @@ class Device:
 
     def __enter__(self):
         if self.is_local:
-            code = code_of(self)
+            code = 0 if self.type == "meta" else code_of(self)
             before = _runtime.set_default_device(code), _runtime.set_device_scope(code)
             if before[1] >= FIRST_TASK:  # a device without a job is one of the task around
                 _runtime.set_device_scope(before[1])
@@ -88,13 +89,14 @@ class Device:
         with contextlib.ExitStack() as stack:
             for scope in scopes:
                 stack.enter_context(scope(self))
-            self._before.setdefault(get_ident(), []).append((before, stack.pop_all()))
+            self._before.setdefault(get_ident(), []).append((before, meta.on, stack.pop_all()))
+        meta.on = self.type == "meta"
         return self
 
     def __exit__(self, *exc):
         if not (entered := self._before.get(get_ident())):  # see _Scope in autograd/modes.py
             return
-        before, stack = entered.pop()
+        before, meta.on, stack = entered.pop()
         if self.is_local:
             _runtime.set_default_device(before[0])
         _runtime.set_device_scope(before[1])
@@ -176,6 +178,28 @@ CPU = Device._unchecked("cpu", None)
 DEVICES = [CPU] + [Device._unchecked("cuda", i) for i in range(15)]  # what Tensor.device gives, by the runtime's number
 
 
+META = Device._unchecked("meta", None)  # tensors without memory: tandem/tracing/meta.py
+
+
+class _Meta(local):
+    on = False  # whether new tensors have no memory, unless they say where they are to be
+
+
+meta = _Meta()
+
+
+def is_meta(device) -> bool:
+    """Whether a device is "meta"; None is where new tensors are made."""
+    if device is None:
+        return meta.on
+    return device is META or (device.type if isinstance(device, Device) else str(device).partition(":")[0]) == "meta"
+
+
+def of_meta():
+    """The module of tensors without memory."""
+    return importlib.import_module("tandem.tracing.meta")
+
+
 def named(name: str) -> Device:
     """The device of this name, whether this machine has it or not."""
     return Device._unchecked(*_parse(name))
@@ -186,6 +210,8 @@ def known(device) -> Device:
     found = named(device) if isinstance(device, str) else device
     if not isinstance(found, Device):
         return as_device(device)
+    if found.type == "meta":
+        return META
     if found.type not in ("cpu", "cuda") or isinstance(found.index, str):
         raise DeviceError(None, f"device {str(found)!r} is not known; known are 'cpu' and 'cuda', or 'cuda:1'")
     return found
@@ -230,9 +256,7 @@ def code_of(device) -> int:
     return index + 1
 
 
-_ADVICE = {
-    "meta": "make layers on the CPU; layer.load_state_dict(state, assign=True) takes tensors as they are, without a copy"
-}
+_ADVICE = {"meta": "leave out device=: what is asked for needs memory"}
 _NO_DEVICE = (
     'leave out device=, or choose by device="cuda" if td.cuda.is_available() else "cpu"; `tandem doctor` tells more'
 )
@@ -243,7 +267,8 @@ def set_default_device(device) -> None:
 
     >>> td.set_default_device("cpu")
     """
-    _runtime.set_default_device(0 if device is None else code_of(device))
+    meta.on = device is not None and is_meta(device)
+    _runtime.set_default_device(0 if device is None or meta.on else code_of(device))
 
 
 def get_default_device() -> Device:
@@ -252,4 +277,4 @@ def get_default_device() -> Device:
     >>> td.get_default_device()
     device('cpu')
     """
-    return DEVICES[_runtime.default_device()]
+    return META if meta.on else DEVICES[_runtime.default_device()]

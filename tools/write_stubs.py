@@ -57,6 +57,7 @@ BY_NAME = {
 }  # fmt: skip
 # Annotations of plain functions that operators' declarations use as words of their own.
 WORDS = {
+    "Divisor": "TensorLike", "Factor": "TensorLike", "Factor | None": "TensorLike | None", "Written": "TensorLike",
     "Tensor": "TensorLike", "Tensor | None": "TensorLike | None", "Tensors": "Sequence[TensorLike]", "Int": "int",
     "Int | None": "int | None", "Ints": "int | Sequence[int]", "Ints | None": "int | Sequence[int] | None",
     "Generator | None": "Generator | None", "bool": "bool", "int": "int", "float": "float", "str": "str",

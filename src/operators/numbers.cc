@@ -67,7 +67,8 @@ void check_written(OpFunction* op, const BoundCall& call, int position, const Ar
   const DType dtype = reinterpret_cast<Tensor*>(into)->view.dtype;
   if (dtype == DType::Bool || is_floating(dtype) || is_complex(dtype)) return;
   if (beside && number.kind == Argument::Kind::Float) return;  // both become floats
-  if (!fits(number, item_size(dtype), is_unsigned(dtype))) fail_fit(op, parameters[position], call.values[position], dtype);
+  if (!fits(number, item_size(dtype), is_unsigned(dtype)))
+    fail_fit(op, parameters[position], call.values[position], dtype);
 }
 
 // A number is an operand: where all tensors are integers, it becomes one of what they promote to.

@@ -331,11 +331,14 @@ class Module:
             for module in self.children():
                 module._apply(fn)
         with no_grad():
-            for p in self._parameters.values():
+            for name, p in self._parameters.items():
                 if p is not None:
                     grad = p.grad
                     changed = fn(p)
-                    if changed is not p:
+                    if changed.is_meta or p.is_meta:  # one has no memory that the other could take
+                        if changed is not p:
+                            self._parameters[name] = Parameter(changed.detach(), p.requires_grad)
+                    elif changed is not p:
                         p.grad = None
                         _runtime.set_data(p, changed)
                         if grad is not None:

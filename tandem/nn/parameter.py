@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandem import _runtime, dtypes
-from tandem.devices import code_of
+from tandem.devices import code_of, is_meta, of_meta
 
 Tensor = _runtime.Tensor
 
@@ -21,7 +21,7 @@ class Parameter(Tensor):
             data = empty_tensor(0)
         if not isinstance(data, Tensor):
             raise TypeError(f"a {cls.__name__} is made from a tensor, not from a {type(data).__name__}")
-        made = _runtime.make_subclass(cls, data)
+        made = of_meta().member(cls, data) if data.is_meta else _runtime.make_subclass(cls, data)
         made.requires_grad = bool(requires_grad)
         return made
 
@@ -38,11 +38,12 @@ class Buffer(Tensor):
     def __new__(cls, data=None, *, persistent: bool = True):
         if data is None:
             data = empty_tensor(0)
-        made = _runtime.make_subclass(cls, data)
+        made = of_meta().member(cls, data) if data.is_meta else _runtime.make_subclass(cls, data)
         made.persistent = persistent
         return made
 
 
 def empty_tensor(*shape, device=None, dtype=None) -> Tensor:
     """For the state of a module, its values still to be set: where and of the type that new tensors are, unless told otherwise."""
-    return _runtime.empty(shape, dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype), code_of(device))
+    dtype = dtypes.default_float() if dtype is None else dtypes.as_dtype(dtype)
+    return of_meta().empty(shape, dtype) if is_meta(device) else _runtime.empty(shape, dtype, code_of(device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict, namedtuple
 
 from tandem import _runtime
@@ -147,6 +148,11 @@ class _Copy:
 
     def __call__(self):
         source = self.source
+        if self.target.is_meta and not source.is_meta:
+            warnings.warn(
+                "load_state_dict: the module is on the device meta, which nothing can be copied to; pass assign=True",
+                stacklevel=4,
+            )
         self.target.copy_(source if source.shape == self.target.shape else source.reshape(self.target.shape))
 
 

@@ -74,6 +74,9 @@ def scan_steps(step, gates, steps: int, state: tuple, reverse: bool) -> tuple:
     component of each state, one part below the other, and the last states."""
     rows = gates.shape[0] // steps
     parts = F.reshape(gates, (steps, rows, *gates.shape[1:]))
+    if getattr(gates, "is_meta", False):  # there is nothing to run
+        outputs, state = run_steps(step, list(parts), state, reverse)
+        return F.concat(outputs, 0), state
 
     def once(state, part):
         state = step(part, *state)

@@ -6,7 +6,7 @@ import math
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.devices import CPU, code_of, named
+from tandem.devices import CPU, code_of, is_meta, meta, named, of_meta
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value, call_recorder
 from tandem.graph.symbolic import Sym, is_general, maximum
@@ -135,6 +135,8 @@ class placed:
         self._scope = None
 
     def __enter__(self):
+        if self._device is not None and is_meta(self._device):
+            self._device = None
         if self._device is not None:
             device = named(self._device) if isinstance(self._device, str) else self._device
             if not getattr(device, "is_local", True) and call_recorder() is not None:
@@ -150,6 +152,14 @@ class placed:
             _runtime.set_default_device(self._before)
 
 
+def made_on(device, function, *args, **kwargs):
+    """What an operator function without tensors among its arguments makes on a device."""
+    if is_meta(device):
+        return of_meta().made(function, *args, **kwargs)
+    with placed(device):
+        return function(*args, **kwargs)
+
+
 def finish(made, device, requires_grad: bool):
     """A new tensor with what users asked of it beyond its elements."""
     if not isinstance(made, Value):
@@ -161,8 +171,10 @@ def finish(made, device, requires_grad: bool):
 
 def on_device(made, device):
     """A tensor that was just made, on the device that was asked for (None: where it is)."""
-    if device is None:
+    if device is None and not meta.on:
         return made
+    if is_meta(device):
+        return of_meta().like(made)
     code = 0 if device is CPU else code_of(device)
     return made if _runtime.device_index(made) == code else made.to(device)
 
@@ -186,13 +198,12 @@ def full(shape, fill_value, *, dtype=None, device=None, requires_grad: bool = Fa
     """
     if dtype is not None:
         require_fit("full", "fill_value", fill_value, dtypes.as_dtype(dtype))
-    if device is None:  # where nearly all calls go
+    if device is None and not meta.on:  # where nearly all calls go
         made = _full(shape, fill_value, dtype=dtype)
         if requires_grad:
             made.requires_grad = True
         return made
-    with placed(device):
-        made = _full(shape, fill_value, dtype=dtype)
+    made = made_on(device, _full, shape, fill_value, dtype=dtype)
     return finish(made, device, requires_grad)
 
 
@@ -267,6 +278,8 @@ def uninitialised(shape, dtype, device):
     """Memory as it comes; zeros where the call is captured, as parts of it may then be written."""
     if _runtime.capturing():
         return full(shape, 0, dtype=dtype, device=device)
+    if is_meta(device):
+        return of_meta().empty(shape, dtype)
     return _runtime.empty(shape, dtype, code_of(device))
 
 
@@ -351,7 +364,12 @@ def arange(start=0, stop=None, step=1, *, end=None, dtype=None, device=None, req
     >>> td.arange(1.0, 2.0, 0.25)
     tensor([1.0000, 1.2500, 1.5000, 1.7500])
     """
-    if dtype is device is end is None and type(start) is type(step) is int and step == 1 and not requires_grad:
+    if (
+        dtype is device is end is None
+        and type(start) is type(step) is int
+        and step == 1
+        and not (requires_grad or meta.on)
+    ):
         # Integers one after the other: most calls, which need none of what follows.
         if stop is None:
             return ramp(0, 1, start if start > 0 else 0, dtype=dtypes.int64)
@@ -371,8 +389,7 @@ def arange(start=0, stop=None, step=1, *, end=None, dtype=None, device=None, req
     if not dtype.is_floating and not whole:  # NumPy's rule: the step is rounded as the second element is
         first = math.trunc(start)
         start, step = first, math.trunc(start + step) - first
-    with placed(device):
-        made = F.ramp(start, step, size, dtype=dtype)
+    made = made_on(device, F.ramp, start, step, size, dtype=dtype)
     return finish(made, device, requires_grad)
 
 

@@ -57,6 +57,8 @@ def _from_data(name: str, data, dtype):
 
 def _default_device():
     """The device of the scope that new tensors are made in, unless that is the CPU."""
+    if _devices.meta.on:
+        return _devices.META
     code = _runtime.default_device()
     return _devices.DEVICES[code] if code else None
 
@@ -67,6 +69,8 @@ def asarray(obj, *, dtype=None, device=None, copy: bool | None = None):
     >>> td.asarray([1.0, 2.0])
     tensor([1., 2.])
     """
+    if device is not None and _devices.is_meta(device):
+        return F.create.on_device(asarray(obj, dtype=dtype, copy=copy), device)
     if device is not None:
         if _devices.code_of(device) != (_runtime.device_index(obj) if isinstance(obj, _runtime.Tensor) else 0):
             if copy is False:

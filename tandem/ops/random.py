@@ -16,7 +16,7 @@ from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Value
 from tandem.graph.symbolic import product
 from tandem.ops.complexes import imag_of, real_of
-from tandem.ops.create import finish, placed
+from tandem.ops.create import finish, made_on
 from tandem.ops.define import FUNCTIONS, OWN_METHODS, inplace, op, public
 from tandem.ops.index import known_shares
 from tandem.ops.prepare import (
@@ -148,8 +148,7 @@ def rand(*sizes, size=None, dtype=None, device=None, requires_grad: bool = False
     >>> td.rand(2, 3).shape
     (2, 3)
     """
-    with placed(device):
-        made = _rand(_shape(sizes, size), dtype, generator)
+    made = made_on(device, _rand, _shape(sizes, size), dtype, generator)
     return finish(made, device, requires_grad)
 
 
@@ -160,8 +159,7 @@ def randn(*sizes, size=None, dtype=None, device=None, requires_grad: bool = Fals
     >>> td.randn(2, 3).shape
     (2, 3)
     """
-    with placed(device):
-        made = _randn(_shape(sizes, size), dtype, generator)
+    made = made_on(device, _randn, _shape(sizes, size), dtype, generator)
     return finish(made, device, requires_grad)
 
 
@@ -172,8 +170,7 @@ def uniform(low=0.0, high=1.0, size=(), *, dtype=None, device=None, requires_gra
     >>> td.uniform(-1.0, 1.0, (2, 3)).shape
     (2, 3)
     """
-    with placed(device):
-        made = _uniform(size, low, high, dtype, generator)
+    made = made_on(device, _uniform, size, low, high, dtype, generator)
     return finish(made, device, requires_grad)
 
 
@@ -194,8 +191,7 @@ def randint(low=None, high=None, size=None, *, dtype=None, device=None, requires
         raise ValueRangeError("randint", f"there are no integers from {low} up to, not including, {high}")
     if dtype is not None:
         _require_bounds("randint", low, high, dtype)
-    with placed(device):
-        made = _randint(low, high, size, dtype or dtypes.int64, generator)
+    made = made_on(device, _randint, low, high, size, dtype or dtypes.int64, generator)
     return finish(made, device, requires_grad)
 
 
@@ -239,8 +235,7 @@ def normal(mean=0.0, std=1.0, size=None, *, dtype=None, device=None, requires_gr
     >>> td.normal(0.0, 1.0, (2, 3)).shape
     (2, 3)
     """
-    with placed(device):
-        made = _normal(mean, std, size, dtype, generator)
+    made = made_on(device, _normal, mean, std, size, dtype, generator)
     return finish(made, device, requires_grad)
 
 

@@ -76,7 +76,7 @@ def zeros(shape=None, *more, size=None, dtype=None, device=None, requires_grad: 
 
 def _filled(name: str, value: int, shape: tuple, dtype, device, requires_grad: bool):
     try:
-        if device is None and not requires_grad:
+        if device is None and not requires_grad and not _devices.meta.on:
             return _full(shape, value, dtype=dtype)
         return F.full(shape, value, dtype=dtype, device=device, requires_grad=requires_grad)
     except ShapeError as error:  # by the name that the user wrote

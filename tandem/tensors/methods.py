@@ -7,7 +7,7 @@ from tandem import _runtime, dtypes, hooks, promotion
 from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
 from tandem.autograd.modes import no_grad
-from tandem.devices import DEVICES, code_of
+from tandem.devices import DEVICES, code_of, is_meta, of_meta
 from tandem.errors import AutogradError, DTypeError, ShapeError, ShardingError
 from tandem.graph.ir import Value
 from tandem.ops import sparse_methods, torch_names, view_elements
@@ -23,6 +23,8 @@ bool_type = bool
 def _moved(x, device, non_blocking: bool):
     """x on a device: an operator where somebody records or captures it, or td.autobatch may join it with others, and else a copy
     at once."""
+    if is_meta(device):
+        return of_meta().like(x)
     code, source = code_of(device), _runtime.device_index(x)
     if code == source:
         return x
