@@ -279,3 +279,51 @@ def video():
     )  # fmt: skip
     inputs = torch.randn(2 * SCALE, 3, 8, 32, 32), torch.randint(0, 10, (2 * SCALE,))
     return Case(model, inputs, classify)
+
+
+def squash(s, dim=-1):
+    norm2 = (s**2).sum(dim=dim, keepdim=True)
+    return norm2 / (1.0 + norm2) * s / torch.sqrt(norm2 + 1e-8)
+
+
+class CapsNet(nn.Module):
+    def __init__(self, classes=10, routings=3):
+        super().__init__()
+        self.routings = routings
+        self.conv = nn.Conv2d(1, 32, 9)
+        self.primary = nn.Conv2d(32, 64, 9, stride=2)
+        self.W = nn.Parameter(0.05 * torch.randn(1, 8 * 36, classes, 16, 8))
+        self.decoder = nn.Sequential(
+            nn.Linear(16 * classes, 128), nn.ReLU(), nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 784), nn.Sigmoid()
+        )
+
+    def forward(self, x, y):
+        u = self.primary(F.relu(self.conv(x)))
+        b = u.shape[0]
+        u = squash(u.view(b, 8, 8, 6, 6).permute(0, 1, 3, 4, 2).reshape(b, -1, 8))
+        u_hat = (self.W @ u[:, :, None, :, None]).squeeze(-1)  # b, capsules, classes, 16
+        logits = torch.zeros(b, u_hat.shape[1], u_hat.shape[2], 1, device=x.device)
+        stopped = u_hat.detach()
+        for i in range(self.routings):
+            c = F.softmax(logits, dim=2)
+            if i < self.routings - 1:
+                v = squash((c * stopped).sum(dim=1, keepdim=True))
+                logits = logits + (stopped * v).sum(dim=-1, keepdim=True)
+            else:
+                v = squash((c * u_hat).sum(dim=1))
+        lengths = v.norm(dim=-1)
+        masked = (v * F.one_hot(y, v.shape[1]).float().unsqueeze(-1)).flatten(1)
+        return lengths, self.decoder(masked)
+
+
+@zoo
+def capsules():
+    n = 8 * SCALE
+
+    def loss(m, x, y):
+        lengths, image = m(x, y)
+        t = F.one_hot(y, 10).float()
+        margin = t * F.relu(0.9 - lengths) ** 2 + 0.5 * (1 - t) * F.relu(lengths - 0.1) ** 2
+        return margin.sum(1).mean() + 0.0005 * ((image - x.flatten(1)) ** 2).sum(1).mean()
+
+    return Case(CapsNet(), (torch.rand(n, 1, 28, 28), torch.randint(0, 10, (n,))), loss, lambda m, x, y: m(x, y))

@@ -345,3 +345,45 @@ class Seq2Seq(nn.Module):
 def seq2seq():
     loss = lambda m, x, y: F.cross_entropy(m(x, y[:, :-1]).flatten(0, 1), y[:, 1:].flatten())
     return Case(Seq2Seq(), (tokens(16, 24), tokens(16, 17)), loss, lambda m, x, y: m(x, y))
+
+
+class SpatialGate(nn.Module):
+    def __init__(self, dim, length):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim // 2)
+        self.weight = nn.Parameter(torch.randn(length, length) * 1e-3)
+        self.bias = nn.Parameter(torch.ones(length))
+
+    def forward(self, x):
+        u, v = x.chunk(2, dim=-1)
+        mask = torch.tril(torch.ones_like(self.weight))
+        v = torch.einsum("bnd,mn->bmd", self.norm(v), self.weight * mask) + self.bias.unsqueeze(-1)
+        return u * v
+
+
+class GMLP(nn.Module):
+    def __init__(self, vocabulary=1000, dim=96, length=128, depth=4):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, dim)
+        block = lambda: nn.Sequential(
+            nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.GELU(), SpatialGate(4 * dim, length), nn.Linear(2 * dim, dim)
+        )
+        self.blocks = nn.ModuleList([block() for _ in range(depth)])
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, x):
+        h = self.embed(x)
+        for block in self.blocks:
+            h = h + block(h)
+        return self.norm(h) @ self.embed.weight.t()
+
+
+@zoo
+def gmlp():
+    x = torch.randint(0, 1000, (4 * SCALE, 129))
+    return Case(
+        GMLP(),
+        (x,),
+        lambda m, x: F.cross_entropy(m(x[:, :-1]).reshape(-1, 1000), x[:, 1:].reshape(-1)),
+        lambda m, x: m(x[:, :-1]),
+    )

@@ -306,10 +306,11 @@ def _addends(value: Value) -> list[Value]:
 
 
 def _transposed(value: Value) -> tuple[Value, bool]:
-    """What a matrix is the transpose of, and whether it is one."""
-    if isinstance(value.op, Permute) and value.op.axes == (1, 0):
-        return value.node.inputs[0], True
-    return value, False
+    """What a matrix is the transpose of, and whether it is one: twice transposed it is not."""
+    transposed = False
+    while isinstance(value.op, Permute) and value.op.axes == (1, 0):
+        value, transposed = value.node.inputs[0], not transposed
+    return value, transposed
 
 
 class _Product:

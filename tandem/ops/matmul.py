@@ -6,8 +6,8 @@ import math
 
 import tandem.ops as F
 from tandem.errors import ShapeError
-from tandem.graph.ir import Type
-from tandem.graph.symbolic import product
+from tandem.graph.ir import Type, Value
+from tandem.graph.symbolic import Dim, product
 from tandem.ops.complexes import bilinear
 from tandem.ops.define import LibraryOp, op, register
 from tandem.ops.movement import Permute, Reshape
@@ -16,6 +16,12 @@ from tandem.ops.prepare import broadcast_shapes, full_expand, promote, show, sho
 
 def _swap(x):
     return Permute(tuple(range(x.ndim - 2)) + (x.ndim - 1, x.ndim - 2))(x)
+
+
+def is_transposed(x: Value) -> bool:
+    """Whether x is another value with its last two axes swapped."""
+    n = x.ndim - 2
+    return isinstance(x.op, Permute) and x.ndim >= 2 and tuple(x.op.axes) == (*range(n), n + 1, n)
 
 
 @register
@@ -40,7 +46,12 @@ class Matmul(LibraryOp):
         return F.add(out, bias[0]) if bias else out
 
     def grad(self, g, a, b, *bias):
-        return Matmul()(g, _swap(b)), Matmul()(_swap(a), g), *(sum_rows(g) for _ in bias)
+        db = _swap(Matmul()(_swap(g), a)) if is_transposed(b) else Matmul()(_swap(a), g)  # in memory as what b shows
+        return Matmul()(g, _swap(b)), db, *(sum_rows(g) for _ in bias)
+
+
+def _is_one(n: Dim) -> bool:
+    return type(n) is int and n == 1
 
 
 def sum_rows(g):
@@ -88,10 +99,51 @@ def matmul(x: Tensor, y: Tensor):
         out = Matmul()(rows, b)
         return Reshape(a.shape[:-1] + (() if vector_b else b.shape[-1:]))(out)
     batch = broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2])
-    a = full_expand(a, batch + a.shape[-2:])
-    b = full_expand(b, batch + b.shape[-2:])
-    out = Matmul()(a, b)
+    out = _of_fewer(a, b, batch)
+    if out is None:
+        out = Matmul()(full_expand(a, batch + a.shape[-2:]), full_expand(b, batch + b.shape[-2:]))
     if vector_a or vector_b:
         shape = out.shape[:-2] + (() if vector_a else out.shape[-2:-1]) + (() if vector_b else out.shape[-1:])
         out = Reshape(shape)(out)
     return out
+
+
+# Note [Batch axes of one operand]
+# Along a batch axis that only one operand has, the other is the same matrix again and again. Where that axis can join the rows or
+# the columns, one product takes the place of many, and the other operand's gradient is a product over it, not a sum of products.
+# Joining is worth it where the many have a vector for an operand (then they are slow, and results are small), or where the joined
+# matrix lies in memory as the many do.
+def _of_fewer(a: Value, b: Value, batch: tuple) -> Value | None:
+    """a @ b with batch axes of one operand among its rows or columns, or None where they are better left as they are."""
+    a, b = (Reshape((1,) * (len(batch) + 2 - x.ndim) + x.shape)(x) if x.ndim < len(batch) + 2 else x for x in (a, b))
+    alone = [i for i, n in enumerate(batch) if not _is_one(n)]
+    left = [i for i in alone if _is_one(b.shape[i])]
+    right = [i for i in alone if _is_one(a.shape[i])]
+    both = [i for i in alone if i not in left and i not in right]
+    row, column = _is_one(a.shape[-2]), _is_one(b.shape[-1])
+    if column and right:  # the results' rows, as they follow one another in memory, are the left operand's
+        return _swap(_joined(_swap(b), _swap(a), batch, both, right, left, as_rows=True))
+    if (row and left) or (left and not right and left[0] > max(both, default=-1)):
+        return _joined(a, b, batch, both, left, right)
+    return None
+
+
+def _joined(a: Value, b: Value, batch: tuple, both: list, left: list, right: list, as_rows: bool = False) -> Value:
+    """a @ b, (*batch, m, n), as the product of (*both, left and m, k) and (*both, k, right and n). as_rows: the columns of b are
+    rows in memory, where they can be joined without a copy."""
+    m, n = len(batch), len(batch) + 1
+    size = {**dict(enumerate(batch)), m: a.shape[-2], n: b.shape[-1]}
+    sizes = lambda axes: tuple(size[i] for i in axes)
+    k = a.shape[-1]
+    rows, columns = [*left, m], [*right, n]
+    ones = [i for i in range(len(batch)) if _is_one(batch[i])]
+    x = Permute((*both, *rows, *ones, *right, n))(a)
+    y = Permute((*both, *columns, m, *ones, *left) if as_rows else (*both, m, *columns, *ones, *left))(b)
+    x = Reshape((*sizes(both), product(sizes(rows)), k))(x)
+    if as_rows:
+        y = _swap(Reshape((*sizes(both), product(sizes(columns)), k))(y))
+    else:
+        y = Reshape((*sizes(both), k, product(sizes(columns))))(y)
+    out = Reshape(sizes(both) + sizes(rows) + sizes(columns) + (1,) * len(ones))(Matmul()(x, y))
+    order = [*both, *rows, *columns, *ones]
+    return Permute(tuple(order.index(i) for i in range(len(order))))(out)

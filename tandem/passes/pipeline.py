@@ -23,6 +23,7 @@ from tandem.passes.simplify import simplify
 from tandem.passes.simplify_regions import simplify_regions
 from tandem.passes.sink_reshapes import sink_reshapes
 from tandem.passes.sum_matmuls import sum_matmuls
+from tandem.passes.transpose_matmuls import transpose_matmuls
 from tandem.switches import CHECK, PRINT, SKIP
 
 PIPELINE = [
@@ -35,6 +36,7 @@ PIPELINE = [
     relu_masks,             # after simplify, which makes comparisons of what they are
     fold_conv_affine,
     reassociate_matmul,     # after simplify, so that merged transposes do not hide chains
+    transpose_matmuls,      # likewise; before others look for what is transposed
     merge_matmuls,          # after reassociation, which may have moved products apart or together
     sum_matmuls,            # likewise: chains of products have their order
     channels_last,          # of whole programs on the CPU; before equal arrangements are made one

@@ -23,7 +23,7 @@ def test_compiled_steps_have_no_more_kernels(models):
                                     "gan,vae,vqvae,bert,llama,mistral,t5",
                                     "mixture_of_experts,seq2seq,mamba2,linear_attention,wavenet",
                                     "conformer,tcn,fourier_operator,lstm_tagger,gcn,gat,pointnet,dgcnn",
-                                    "dlrm,two_tower,nerf,ppo,dqn,neural_ode,vit,swin,mlp_mixer,clip"])  # fmt: skip
+                                    "dlrm,two_tower,nerf,ppo,dqn,neural_ode,vit,swin,mlp_mixer,clip,capsules,gmlp"])  # fmt: skip
 def test_compiled_steps_are_equal_to_eager_ones(models):
     done = subprocess.run([sys.executable, ZOO, "--equal", "--models", models], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
