@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -15,6 +14,7 @@
 #include "library/deterministic.h"
 #include "library/kernels/kernels.h"
 #include "library/layout.h"
+#include "library/measure.h"
 #include "library/scratch.h"
 #include "library/strided.h"
 #include "switches.h"
@@ -115,9 +115,7 @@ struct Times {
 };
 
 // Ways take turns, so that what disturbs one of them disturbs the others.
-Times measure(const Conv& original) {
-  const Stage stage(original);
-  const ScratchPool pool = std::exchange(scratch_pool, {});  // that belongs to the call
+Times measure(const Stage& stage, Clock clock) {
   std::vector<double> times[kConvWays];
   bool tried[kConvWays];
   std::fill_n(tried, kConvWays, true);
@@ -125,15 +123,14 @@ Times measure(const Conv& original) {
   for (int run = 0; run <= kRuns; ++run)
     for (int way = 0; way < kConvWays; ++way) {
       if (!tried[way]) continue;
-      const auto started = std::chrono::steady_clock::now();
+      const double started = seconds_of(clock);
       tried[way] = compute_by(static_cast<ConvWay>(way), stage.conv);
-      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;
+      const double taken = seconds_of(clock) - started;
       if (!tried[way] || !run) continue;  // the first one is for caches, and for what oneDNN makes
-      times[way].push_back(taken.count());
-      best = std::min(best, taken.count());
-      if (taken.count() > kHopeless * best) tried[way] = run < 2;
+      times[way].push_back(taken);
+      best = std::min(best, taken);
+      if (taken > kHopeless * best) tried[way] = run < 2;
     }
-  scratch_pool = pool;
   Times found;
   for (int way = 0; way < kConvWays; ++way) {
     std::sort(times[way].begin(), times[way].end());
@@ -142,6 +139,19 @@ Times measure(const Conv& original) {
     if (times[way].size() > 2 && times[way][1] > kQuiet * times[way][0]) found.quiet = false;
   }
   return found;
+}
+
+// See Note [Measured beside other work].
+Times measure(const Conv& original) {
+  const Stage stage(original);
+  const ScratchPool pool = std::exchange(scratch_pool, {});  // that belongs to the call
+  Times times = measure(stage, num_threads() == 1 ? Clock::kThread : Clock::kWall);
+  if (!times.quiet && num_threads() > 1) {
+    const Alone alone;
+    times = measure(stage, Clock::kThread);
+  }
+  scratch_pool = pool;
+  return times;
 }
 
 // The quickest way, if it is clearly quicker than the suggested one.
@@ -161,9 +171,9 @@ int quickest(const Times& times, const Ways& suggestion) {
 Choice choose(const Conv& conv, const Ways& suggestion) {
   const bool asked = switches::get(switches::tune);
   if (in_parallel() || !(asked || budget.load() > 0)) return {kAsSuggested, false};
-  const auto started = std::chrono::steady_clock::now();
+  const double started = seconds_of(Clock::kWall);
   const int way = quickest(measure(conv), suggestion);
-  budget = budget.load() - std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  budget = budget.load() - (seconds_of(Clock::kWall) - started);
   return {way, true};
 }
 

@@ -7,7 +7,8 @@ before it runs; `tandem tune` measures all of them with more care. Convolutions 
 stay] in src/library/choices.h).
 
 Both ways take turns, and of each the least time counts: other work makes a run longer, never shorter. On a busy machine the two
-least times of a way are not nearly the same; then only a way that is much quicker takes the place of the suggested one.
+least times of a way are not nearly the same; then only a way that is much quicker takes the place of the suggested one. Of one
+thread, processor time is measured, which others do not lengthen (Note [Measured beside other work] in src/library/measure.h).
 """
 
 from __future__ import annotations
