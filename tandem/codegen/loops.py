@@ -22,7 +22,7 @@ from tandem import dtypes, hooks
 from tandem.codegen.expr import COST, Expr, compute_dtype
 from tandem.dtypes import DType
 
-RENDERED = "11"  # part of every cache key: change it when a renderer makes other code from the same kernel
+RENDERED = "12"  # part of every cache key: change it when a renderer makes other code from the same kernel
 
 # Bytes from which on what a kernel stores is not found in a cache later on: more than most machines' last level has per process.
 PAST_CACHES = 32 << 20

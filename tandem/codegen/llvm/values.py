@@ -280,15 +280,30 @@ class Values(Renderer, Ops):
             return self.from_memory(
                 scope, self.vector_load(scope, self.address(slot, offset), memory, size, mask), e.dtype
             )
-        if isinstance(stride, int) and stride == 0:  # the condition varies, the element does not
-            pointers = [self.address(slot, offset)] * lanes
-        else:
-            pointers = self.lane_pointers(scope, slot, offset, stride)
+        shared = isinstance(stride, int) and stride == 0
+        if shared and e.dtype.kind != "complex":
+            return self.from_memory(scope, self.shared_load(scope, slot, offset, inside), e.dtype)
+        pointers = [self.address(slot, offset)] * lanes if shared else self.lane_pointers(scope, slot, offset, stride)
         chosen = []
         for lane, pointer in enumerate(pointers):
             bit = self.line(scope, f"extractelement <{lanes} x i1> {inside}, i64 {lane}")
             chosen.append(self.line(scope, f"select i1 {bit}, ptr {pointer}, ptr {self.dummy()}"))
         return self.from_memory(scope, self.collect(scope, chosen, memory, size), e.dtype)
+
+    def shared_load(self, scope: Scope, slot: int, offset: Expr, inside: str) -> str:
+        """One element for all lanes inside, zero for the others; it is there if any lane is inside."""
+        dtype, lanes = self.kernel.slot_dtype(slot), scope.lanes
+        memory, bits, on = MEMORY[dtype], f"<{lanes} x i1>", self.mask(scope)
+        wanted = self.line(scope, f"and {bits} {inside}, {on}") if on else inside
+        some = f"llvm.vector.reduce.or.v{lanes}i1"
+        self.declarations.add(f"declare i1 @{some}({bits})")
+        pointer = self.line(scope, f"call i1 @{some}({bits} {wanted})")
+        pointer = self.line(scope, f"select i1 {pointer}, ptr {self.address(slot, offset)}, ptr {self.dummy()}")
+        x = self.line(scope, f"load {memory}, ptr {pointer}, align {alignment(dtype)}")
+        t = vector(memory, lanes)
+        return self.line(
+            scope, f"select {bits} {inside}, {t} {self.splat(scope, x, memory, lanes)}, {t} zeroinitializer"
+        )
 
     def lane_pointers(self, scope: Scope, slot: int, offset: Expr, stride) -> list[str]:
         """One pointer per lane. Lanes that the mask turns off point to what the first lane reads."""
