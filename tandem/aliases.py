@@ -14,7 +14,9 @@ def path(full: str, names: dict) -> types.ModuleType:
     sys.modules[full] = module
     package, _, last = full.rpartition(".")
     if package in sys.modules:
-        sys.modules[package].__dict__.setdefault(last, module)
+        above = sys.modules[package]
+        above.__dict__.setdefault(last, module)
+        above.__dict__.setdefault("__path__", [])  # imports go through packages only
     return module
 
 
@@ -30,8 +32,11 @@ _ABOVE = {
     "tandem.autograd": {"gradcheck": "tandem.testing", "gradgradcheck": "tandem.testing", "profiler": "tandem"},
     "tandem.cuda": {"amp": "tandem"},
     "tandem.nn.graph": {"GraphLoader": "tandem.data.graphs", "NeighborLoader": "tandem.data.graphs"},
+    "tandem.nn.parameter": {
+        "UninitializedBuffer": "tandem.nn.lazy", "UninitializedParameter": "tandem.nn.lazy", "is_lazy": "tandem.nn.lazy",
+    },
     "tandem.nn.parallel": {"DistributedDataParallel": "tandem.distributed.ddp"},
-}
+}  # fmt: skip
 
 
 def from_above(module: str):

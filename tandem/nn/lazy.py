@@ -32,6 +32,15 @@ class UninitializedParameter(Parameter):
         return "<UninitializedParameter>"
 
 
+def is_lazy(param) -> bool:
+    """Whether a parameter or buffer has no shape yet.
+
+    >>> td.nn.parameter.is_lazy(td.nn.UninitializedParameter())
+    True
+    """
+    return getattr(param, "is_uninitialized", False)
+
+
 class UninitializedBuffer(Buffer):
     """Stands for a buffer whose shape is not known yet; it holds device and dtype."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tandem import _runtime, dtypes
+from tandem.aliases import from_above
 from tandem.devices import code_of, is_meta, of_meta
 
 Tensor = _runtime.Tensor
+__getattr__ = from_above(__name__)
 
 
 class Parameter(Tensor):

@@ -63,6 +63,12 @@ class MetaTensor(TensorInParts):
     def data(self):
         return self.detach()
 
+    @data.setter
+    def data(self, value):
+        raise DeviceError(
+            "data", "a meta tensor cannot be given memory", fix="replace the tensor: module.to_empty(device='cpu')"
+        )
+
     def retain_grad(self):
         """There will be no gradient to keep."""
 

@@ -17,7 +17,12 @@ def test_paths_that_packages_import(tmp_path):
         from torch.onnx import symbolic_opset11
         from torch.onnx.symbolic_helper import parse_args
         from torch.types import Device, _device, _size
+        from torch.nn.modules.batchnorm import LazyBatchNorm1d
+        from torch.nn.modules.conv import LazyConv2d
+        from torch.nn.parameter import UninitializedParameter, is_lazy
+        from torch.utils.data._utils.collate import default_collate
         from torch.utils.model_zoo import tqdm
+        assert is_lazy(UninitializedParameter()) and is_lazy(LazyConv2d(2, 3).weight) and LazyBatchNorm1d
         print(cudnn.is_available() in (True, False), list(tqdm(range(2))), is_compile_supported("cpu"))
         """, tmp_path)  # fmt: skip
     assert out == "True [0, 1] True\n"

@@ -105,6 +105,8 @@ def test_there_is_nothing_to_read():
             read(meta(1))
     with pytest.raises(TypeError):
         meta(2).numpy()
+    with pytest.raises(RuntimeError, match="to_empty"):
+        meta(2).data = td.ones(2)
     with pytest.raises(NotImplementedError, match="no elements"):
         td.ones(2).copy_(meta(2))
     with pytest.raises(NotImplementedError, match="how many elements a mask takes"):

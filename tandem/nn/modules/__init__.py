@@ -31,16 +31,20 @@ def _path(name: str, *modules, **more):
     globals()[name] = path(f"tandem.nn.modules.{name}", contents(*modules) | more)
 
 
+def _lazy(kind: str) -> dict:
+    return {name: cls for name, cls in vars(lazy).items() if name.startswith("Lazy" + kind)}
+
+
 _path("activation", activation, attention)
 _path("adaptive", adaptive)
-_path("batchnorm", normalization, _NormBase=normalization._ByStatistics)
+_path("batchnorm", normalization, **_lazy("BatchNorm"), _NormBase=normalization._ByStatistics)
 _path("container", containers)
-_path("conv", conv, _ConvNd=conv._Convolution, _ConvTransposeNd=conv._Transposed)
+_path("conv", conv, **_lazy("Conv"), _ConvNd=conv._Convolution, _ConvTransposeNd=conv._Transposed)
 _path("distance", loss)
 _path("dropout", dropout, _DropoutNd=dropout._Dropout)
 _path("flatten", shape)
 _path("fold", shape)
-_path("instancenorm", normalization)
+_path("instancenorm", normalization, **_lazy("InstanceNorm"))
 _path("lazy", lazy)
 _path("linear", linear)
 _path("loss", loss)

@@ -29,6 +29,37 @@ class PackedSequence(NamedTuple):
         order, back = (i if i is None else _beside(data, i) for i in (self.sorted_indices, self.unsorted_indices))
         return self._replace(data=data, sorted_indices=order, unsorted_indices=back)
 
+    def cpu(self):
+        return self.to("cpu")
+
+    def cuda(self, device=None):
+        return self.to("cuda" if device is None else device)
+
+    def double(self):
+        return self.to(dtypes.float64)
+
+    def float(self):
+        return self.to(dtypes.float32)
+
+    def half(self):
+        return self.to(dtypes.float16)
+
+    def long(self):
+        return self.to(dtypes.int64)
+
+    def int(self):
+        return self.to(dtypes.int32)
+
+    def pin_memory(self):
+        return self._replace(data=self.data.pin_memory())
+
+    @property
+    def is_cuda(self):
+        return self.data.is_cuda
+
+    def is_pinned(self):
+        return self.data.is_pinned()
+
 
 def _beside(x, index):
     """An index, from a list or a tensor, on the device of x."""

@@ -129,3 +129,10 @@ def test_rows_of_a_compiled_loop_that_have_ended_do_not_grow_without_bound():
 def test_packing_nothing_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         rnn.pack_sequence([])
+
+
+def test_packed_sequences_are_converted():
+    packed = nn.utils.rnn.pack_sequence([td.ones(2, 3), td.ones(1, 3)])
+    assert packed.double().data.dtype is td.float64 and packed.half().data.dtype is td.float16
+    assert packed.long().float().data.dtype is td.float32 and packed.int().data.dtype is td.int32
+    assert packed.cpu().batch_sizes.tolist() == [2, 1] and not packed.is_cuda
