@@ -286,16 +286,18 @@ def test_a_killed_rank_and_a_stuck_one_are_named(tmp_path, network):
         tmp_path,
         network,
         """
-        dist.init_process_group(os.environ["NETWORK"], timeout=1)
+        dist.init_process_group(os.environ["NETWORK"])
+        group = dist.new_group([0, 1], timeout=5)
         dist.barrier()
+        dist.barrier(group)
         if dist.get_rank() == 1:
-            time.sleep(4)  # stuck
-        dist.all_reduce(td.ones(3))
+            time.sleep(60)  # stuck
+        dist.all_reduce(td.ones(3), group=group)
         """,
         2,
     )
     assert code != 0
-    assert "waited 1 s in all_reduce(sum) of float32 (3,) at train.py" in errors
+    assert "waited 5 s in all_reduce(sum) of float32 (3,) at train.py" in errors
     assert f"rank 1: is at {tmp_path}/train.py:" in errors
     assert "its latest collective was number 1, barrier at train.py" in errors
 
