@@ -13,6 +13,7 @@ import tandem.ops as ops
 from tandem import _runtime
 from tandem.control.body import inside_body
 from tandem.control.branches import cond
+from tandem.control.loops import while_loop
 from tandem.onnx.registry import onnx_op
 from tandem.onnx.types import to_tensor
 
@@ -24,11 +25,16 @@ def _truth(value) -> bool:
 @onnx_op("If", scoped=True)
 def if_(node, scope, condition):
     if isinstance(condition, _runtime.Tensor) and inside_body():
-        branches = [
-            lambda graph=node[name]: tuple(to_tensor(v) for v in scope.run(graph, []))
-            for name in ("then_branch", "else_branch")
-        ]
-        return cond(condition.reshape(()), *branches)
+        shapes: list[tuple] = []
+
+        def branch(graph) -> tuple:
+            results = [to_tensor(v) for v in scope.run(graph, [])]
+            if shapes:  # files mix scalars with tensors of one element
+                results = [v.reshape(s) if v.numel() == 1 else v for v, s in zip(results, shapes, strict=True)]
+            shapes[:] = [v.shape if v.numel() == 1 else (v.numel(),) for v in results]
+            return tuple(results)
+
+        return cond(condition.reshape(()), *(lambda g=node[name]: branch(g) for name in ("then_branch", "else_branch")))
     return tuple(scope.run(node["then_branch" if _truth(condition) else "else_branch"], []))
 
 
@@ -44,8 +50,26 @@ def loop(node, scope, trips, condition, *state):
         state, new = rest[: len(state)], rest[len(state) :]
         for column, value in zip(scanned, new, strict=True):
             column.append(value)
-        going, i = _truth(going), i + 1
+        i += 1
+        if isinstance(going, _runtime.Tensor) and inside_body() and not scanned and (limit is None or i < limit):
+            return _repeated(scope, body, going, i, limit, state)  # nothing can be read here
+        going = _truth(going)
     return (*state, *(_stack(column) for column in scanned))
+
+
+def _repeated(scope, body, going, i: int, limit: int | None, state: list) -> tuple:
+    """The rest of a loop whose condition is computed, from iteration i on: what is computed keeps its types from here on."""
+    state = [to_tensor(v) for v in state]
+
+    def step(going, i, *state):
+        going, *results = (to_tensor(v) for v in scope.run(body, [i, np.array(True), *state]))
+        results = [v.reshape(s.shape) if v.numel() == 1 == s.numel() else v for v, s in zip(results, state, strict=True)]
+        return (going.reshape(()), i + 1, *results)
+
+    most = None if limit is None or limit - i >= 2**31 else limit - i
+    start = (going.reshape(()), to_tensor(np.array(i, np.int64)), *state)
+    _, _, *results = while_loop(lambda going, *_: going, step, start, most)
+    return tuple(results)
 
 
 def _host(value):
