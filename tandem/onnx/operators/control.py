@@ -63,7 +63,9 @@ def _repeated(scope, body, going, i: int, limit: int | None, state: list) -> tup
 
     def step(going, i, *state):
         going, *results = (to_tensor(v) for v in scope.run(body, [i, np.array(True), *state]))
-        results = [v.reshape(s.shape) if v.numel() == 1 == s.numel() else v for v, s in zip(results, state, strict=True)]
+        results = [
+            v.reshape(s.shape) if v.numel() == 1 == s.numel() else v for v, s in zip(results, state, strict=True)
+        ]
         return (going.reshape(()), i + 1, *results)
 
     most = None if limit is None or limit - i >= 2**31 else limit - i

@@ -5,8 +5,8 @@ import pytest
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 
-import tandem as td
-from tests.onnx import backend
+import tandem as td  # noqa: E402
+from tests.onnx import backend  # noqa: E402
 
 
 @pytest.mark.parametrize(
