@@ -85,13 +85,13 @@ def test_the_environment_is_read():
 
 
 def test_the_kernel_cache_can_be_moved_and_switched_off(monkeypatch):
-    with switches(CACHE_DIR="/somewhere"):
+    with switches(CACHE=1, CACHE_DIR="/somewhere"):
         assert cache_dir() == "/somewhere"
         with switches(CACHE=0):
             assert cache_dir() is None
-    assert CACHE
+        assert CACHE
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    with switches(CACHE_DIR=""):
+    with switches(CACHE=1, CACHE_DIR=""):
         assert os.path.join("/xdg", "tandem") == cache_dir()
 
 

@@ -137,7 +137,7 @@ def folder(tmp_path_factory):
 
 def run(cache, **switches) -> tuple[str, bool]:
     """(what the program printed, whether it loaded the compiler)"""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TANDEM_CACHE_DIR": str(cache)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TANDEM_CACHE": "1", "TANDEM_CACHE_DIR": str(cache)}
     environment |= {"TANDEM_" + name: str(value) for name, value in switches.items()}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -199,6 +199,7 @@ def test_the_compiler_begins_to_load_before_a_call_that_was_not_prebuilt(folder,
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "TANDEM_PREBUILT": str(folder),
+        "TANDEM_CACHE": "1",
         "TANDEM_CACHE_DIR": str(tmp_path / "cache"),
     }
     ask = lambda: subprocess.check_output([sys.executable, "-c", UNFORESEEN], env=environment, text=True).split()

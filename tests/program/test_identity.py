@@ -7,7 +7,7 @@ import tandem as td
 
 @pytest.fixture
 def own_cache(tmp_path):
-    with td.switches(CACHE_DIR=str(tmp_path)):
+    with td.switches(CACHE=1, CACHE_DIR=str(tmp_path)):
         yield tmp_path
 
 
