@@ -69,6 +69,11 @@ def on_device(x) -> bool:
     return isinstance(x, _runtime.Tensor) and _runtime.device_index(x) > 0
 
 
+def _as_they_began(after: tuple, before: tuple) -> tuple:
+    """States in the dtypes that they have from the first step on: where td.autocast is on, a step may give 16 bits."""
+    return tuple(a if a.dtype is b.dtype else F.astype(a, b.dtype) for a, b in zip(after, before, strict=True))
+
+
 def scan_steps(step, gates, steps: int, state: tuple, reverse: bool) -> tuple:
     """Runs step(part, *state) -> state over `steps` parts of equal size, as one native loop, in eager code too. Gives the first
     component of each state, one part below the other, and the last states."""
@@ -78,8 +83,8 @@ def scan_steps(step, gates, steps: int, state: tuple, reverse: bool) -> tuple:
         outputs, state = run_steps(step, list(parts), state, reverse)
         return F.concat(outputs, 0), state
 
-    def once(state, part):
-        state = step(part, *state)
+    def once(before, part):
+        state = _as_they_began(tuple(step(part, *before)), before)
         return state, state[0]
 
     state, outputs = native_scan(once, tuple(state), parts, reverse)
@@ -151,7 +156,8 @@ def joined_steps(step, gates, sizes: list[int], state: tuple | None, like: tuple
         part, begin, *own = given
         own = own or [F.zeros_like(s) for s in before]
         after = step(part, *(F.where(begin, a, b) for a, b in zip(own, before, strict=True)))
-        return tuple(after), tuple(after)
+        after = _as_they_began(tuple(after), before)
+        return after, after
 
     zeros = tuple(F.full((rows.count, s.shape[-1]), 0, dtype=s.dtype, device=device) for s in like)
     _, outputs = native_scan(once, zeros, (parts, begins, *first), reverse)

@@ -32,3 +32,21 @@ def test_gradients_of_recurrent_layers():
     for name in ("RNN", "LSTM", "GRU"):
         layer = getattr(nn, name)(2, 3, bidirectional=True).double()
         check_gradients(lambda x, layer=layer: layer(x)[0], [normal(3, 2, 2)])
+
+
+@pytest.mark.parametrize("layer", [nn.RNN, nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_layers_run_under_autocast(layer, compiled):
+    td.manual_seed(0)
+    made, x = layer(3, 4, num_layers=2), td.randn(5, 2, 3)
+
+    def run(x):
+        with td.autocast("cpu", dtype=td.bfloat16):
+            return made(x)[0], made(nn.utils.rnn.pack_sequence([x[:, 0], x[:3, 1]]))[0].data
+
+    expected = made(x)[0]
+    out, packed = td.compile(run)(x) if compiled else run(x)
+    assert out.dtype is td.float32 and td.allclose(out, expected, atol=0.05)
+    assert packed.shape == (8, 4)
+    out.sum().backward()
+    assert all(td.isfinite(p.grad).all() for p in made.parameters())
