@@ -226,9 +226,11 @@ def code_of(device) -> int:
     """The runtime's number for a device: 0 for the CPU, k for cuda:(k - 1). Raises if the device is not there."""
     if device is None:
         return _runtime.default_device()
-    if device is CPU or device == "cpu":  # the usual one, without looking closer
+    if device is CPU:  # the usual one, without looking closer
         return 0
     if not isinstance(device, Device):
+        if device == "cpu":
+            return 0
         device = Device(device)
     kind, index = device.type, device.index
     if not device.is_local:

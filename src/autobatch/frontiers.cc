@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "autobatch/device_rows.h"
+#include "tensor/device_rows.h"
 #include "autobatch/group_call.h"
 #include "autobatch/records.h"
 #include "callbacks.h"
@@ -15,8 +15,6 @@
 #include "tensor/move.h"
 
 namespace tandem {
-
-bool orders_inputs = false;
 
 namespace {
 
@@ -93,6 +91,15 @@ struct Eager {  // calls run at once
 
 struct NoRule {};  // the function cannot be batched
 
+bool has_one_user(const Structure& s) {
+  std::vector<bool> taken(s.size(), false);
+  for (int64_t child : s.children) {
+    if (taken[child]) return false;
+    taken[child] = true;
+  }
+  return true;
+}
+
 class Frontiers {
  public:
   Frontiers(const Structure& structure, const VertexFunctions& functions, const TensorList& inputs,
@@ -102,13 +109,14 @@ class Frontiers {
         functions_(functions),
         inputs_(inputs.size()),
         states_(states.size()),
-        group_of_(structure.size()) {
+        group_of_(structure.size()),
+        one_user_(has_one_user(structure)) {
     for (const TensorRef& input : inputs) {
       TensorList one;
       one.push_back(TensorRef::share(input.get()));
       add_group(std::move(one));
     }
-    if (orders_inputs || states[0]->storage->device()) order_inputs();
+    if (on_device(states[0]->storage)) order_inputs();
     first_frontier_ = groups_.size();
     used_ = std::make_shared<ResultsUsed>(ResultsUsed{0, std::vector<bool>(states.size())});
     for (const auto& [count, function] : functions) functions_of_[count] = one_vertex(function, count, inputs, states);
@@ -116,15 +124,10 @@ class Frontiers {
 
   TensorList run() {
     for (const Schedule::Frontier& frontier : schedule_.frontiers) run(frontier);
-    TensorList results;
-    const size_t outputs = groups_[first_frontier_].blocks.size();
-    for (size_t o = 0; o < outputs; ++o) {
-      rows_.clear();
-      for (int64_t v = 0; v < structure_.size(); ++v) rows_.push_back(group_of_[v]);
-      const int64_t lead[] = {structure_.size()};
-      results.push_back(gather(o, lead, 1));
-    }
-    return results;
+    rows_ = group_of_;
+    used_rows_ = rows_.size();
+    const int64_t lead[] = {structure_.size()};
+    return gather(groups_[first_frontier_].blocks.size(), lead, 1);
   }
 
  private:
@@ -147,7 +150,7 @@ class Frontiers {
       if (used_) group.node->set_used(used_);  // of a frontier
     }
     group.blocks = std::move(blocks);
-    edge_of_.push_back(-1);
+    place_in_list_.push_back(-1);
   }
 
   void order_inputs() {
@@ -155,9 +158,8 @@ class Frontiers {
     for (size_t i = 0; i < inputs_; ++i) {
       rows_.clear();
       for (int64_t v : schedule_.order) rows_.push_back({static_cast<int32_t>(i), v});
-      TensorList one;
-      one.push_back(gather(0, lead, 1));
-      add_group(std::move(one));
+      used_rows_ = rows_.size();
+      add_group(gather(1, lead, 1));
     }
     first_input_ = inputs_;
   }
@@ -221,6 +223,8 @@ class Frontiers {
     // A vertex alone runs as two: no other plan has to be compiled for it, and gradients of the second row are zeros.
     const int64_t members = frontier.end - frontier.begin, n = std::max<int64_t>(members, 2);
     const auto position = [&](int64_t i) { return frontier.begin + std::min(i, members - 1); };
+    // Inputs in order have the second row behind the first, if there is one.
+    const bool follows = first_input_ && frontier.begin + n <= structure_.size();
     const auto vertex = [&](int64_t i) { return schedule_.order[position(i)]; };
     CallArguments to;
     const bool random = one.plan->rng_advance >= 0;
@@ -229,19 +233,26 @@ class Frontiers {
     to.integer(Argument::Kind::Count, static_cast<int64_t>(flags.size() + random));
     for (size_t i = 0; i < inputs_; ++i) {
       rows_.clear();
-      for (int64_t k = 0; k < n; ++k) rows_.push_back(place_of_input(i, position(k)));
+      for (int64_t k = 0; k < n; ++k) rows_.push_back(place_of_input(i, follows ? frontier.begin + k : position(k)));
+      used_rows_ = static_cast<size_t>(members);
       flags[i] = true;
-      to.tensor(gather(0, &n, 1));
+      to.tensor(std::move(gather(1, &n, 1)[0]));
     }
     const int64_t lead[] = {n, frontier.count};
-    for (size_t s = 0; s < states; ++s) {
+    if (states) {
       rows_.clear();
       for (int64_t k = 0; k < n; ++k)
         for (int64_t e = structure_.offsets[vertex(k)]; e < structure_.offsets[vertex(k) + 1]; ++e)
           rows_.push_back(group_of_[structure_.children[e]]);
-      flags[inputs_ + s] = true;
-      to.tensor(gather(s, lead, 2));
-      used_->used[s] = true;
+      used_rows_ = static_cast<size_t>(members * frontier.count);
+      distinct_rows_ = one_user_;
+      TensorList gathered = gather(states, lead, 2);
+      distinct_rows_ = true;
+      for (size_t s = 0; s < states; ++s) {
+        flags[inputs_ + s] = true;
+        to.tensor(std::move(gathered[s]));
+        used_->used[s] = true;
+      }
     }
     for (const TensorRef& constant : function.constants) to.tensor(TensorRef::share(constant.get()));
     Generator* generator = default_generator();
@@ -280,72 +291,129 @@ class Frontiers {
     add_group(std::move(blocks));
   }
 
-  // rows_ one after the other, seen with the leading axes given. Of inputs (output 0) or of groups.
-  TensorRef gather(size_t output, const int64_t* lead, int num_lead) {
+  const TensorRef& block_of(const Place& place, size_t output) const { return groups_[place.group].blocks[output]; }
+
+  // rows_ one after the other, seen with the leading axes given: of the first outputs of groups, or of an input.
+  TensorList gather(size_t outputs, const int64_t* lead, int num_lead) {
     const Place& first = rows_[0];
-    const Tensor& block = *groups_[first.group].blocks[output].get();
-    View row = block.view;
-    --row.ndim;
-    std::copy_n(block.view.shape + 1, row.ndim, row.shape);
-    std::copy_n(block.view.strides + 1, row.ndim, row.strides);
-    const auto bytes = static_cast<size_t>(row.numel()) * item_size(row.dtype);
-    int64_t shape[kMaxDims];
-    std::copy_n(lead, num_lead, shape);
-    std::copy_n(row.shape, row.ndim, shape + num_lead);
-    const int ndim = num_lead + row.ndim;
-    bool in_place = true, wanted = false;
-    for (size_t i = 0; i < rows_.size(); ++i) {
+    bool in_place = true;
+    for (size_t i = 0; i < rows_.size(); ++i)
       in_place &= rows_[i].group == first.group && rows_[i].row == first.row + static_cast<int64_t>(i);
-      const Group& group = groups_[rows_[i].group];
-      wanted |= group.node && group.blocks[output]->requires_grad;
+    TensorList made;
+    std::vector<View> rows;
+    for (size_t o = 0; o < outputs; ++o) {
+      const View& row = rows.emplace_back(row_of(block_of(first, o)->view));
+      made.push_back(in_place ? in_block(*block_of(first, o).get(), row, lead, num_lead)
+                              : in_own_memory(*block_of(first, o).get(), row, lead, num_lead));
+      made[o]->inference = grad_mode.inference;
     }
-    TensorRef made;
-    if (in_place) {
-      int64_t strides[kMaxDims], step = 1;
-      for (int i = ndim - 1; i >= 0; --i) {
-        strides[i] = step;
-        step *= std::max<int64_t>(shape[i], 1);
-      }
-      char* data = block.view.data + static_cast<size_t>(first.row) * bytes;
-      block.storage->retain();
-      made = TensorRef::adopt(new_tensor(block.storage, data, row.dtype, ndim, shape, strides));
-    } else if (const int device = block.storage->device()) {
-      made = TensorRef::adopt(new_contiguous(row.dtype, ndim, shape, device));
-      std::vector<const char*> rows;
-      rows.reserve(rows_.size());
-      for (const Place& place : rows_)
-        rows.push_back(groups_[place.group].blocks[output]->view.data + static_cast<size_t>(place.row) * bytes);
-      join_device_rows(device, rows, bytes, made->view.data);
-    } else {
-      made = TensorRef::adopt(new_contiguous(row.dtype, ndim, shape));
-      char* to = made->view.data;
-      for (const Place& place : rows_) {
-        std::memcpy(to, groups_[place.group].blocks[output]->view.data + static_cast<size_t>(place.row) * bytes, bytes);
-        to += bytes;
-      }
-    }
-    made->inference = grad_mode.inference;
-    if (wanted) record(made.get(), row, output, in_place);
+    if (!in_place) copy_rows(rows, made);
+    record(made, rows, in_place);
     return made;
   }
 
-  void record(Tensor* made, const View& row, size_t output, bool in_place) {
-    auto node = Ref<RowsNode>::adopt(new RowsNode(row, rows_.size()));
-    for (const Place& place : rows_) {
-      const Group& group = groups_[place.group];
-      const bool wanted = group.node && group.blocks[output]->requires_grad;
-      int32_t& edge = edge_of_[place.group];
-      if (wanted && edge < 0)
-        edge = static_cast<int32_t>(node->add_block(group.node.get(), static_cast<uint32_t>(output)));
-      node->add_row(wanted ? edge : -1, place.row);
+  static View row_of(const View& block) {
+    View row = block;
+    --row.ndim;
+    std::copy_n(block.shape + 1, row.ndim, row.shape);
+    std::copy_n(block.strides + 1, row.ndim, row.strides);
+    return row;
+  }
+
+  static size_t bytes_of(const View& row) { return static_cast<size_t>(row.numel()) * item_size(row.dtype); }
+
+  TensorRef in_block(const Tensor& block, const View& row, const int64_t* lead, int num_lead) const {
+    int64_t shape[kMaxDims], strides[kMaxDims], step = 1;
+    std::copy_n(lead, num_lead, shape);
+    std::copy_n(row.shape, row.ndim, shape + num_lead);
+    for (int i = num_lead + row.ndim - 1; i >= 0; --i) {
+      strides[i] = step;
+      step *= std::max<int64_t>(shape[i], 1);
     }
-    for (const Place& place : rows_) edge_of_[place.group] = -1;
-    node->side_by_side = in_place;
-    node->whole =
-        in_place && groups_[rows_[0].group].blocks[output]->view.shape[0] == static_cast<int64_t>(rows_.size());
-    node->sequence = next_sequence();
-    node->source = user_source();
-    set_history(made, node.get(), 0);
+    char* data = block.view.data + static_cast<size_t>(rows_[0].row) * bytes_of(row);
+    block.storage->retain();
+    return TensorRef::adopt(new_tensor(block.storage, data, row.dtype, num_lead + row.ndim, shape, strides));
+  }
+
+  static TensorRef in_own_memory(const Tensor& block, const View& row, const int64_t* lead, int num_lead) {
+    int64_t shape[kMaxDims];
+    std::copy_n(lead, num_lead, shape);
+    std::copy_n(row.shape, row.ndim, shape + num_lead);
+    return TensorRef::adopt(new_contiguous(row.dtype, num_lead + row.ndim, shape, block.storage->device()));
+  }
+
+  // Rows of each output to a tensor of its own. On a device, outputs with rows of one size by one launch.
+  void copy_rows(const std::vector<View>& rows, const TensorList& made) {
+    const int device = made[0]->storage->device();
+    std::vector<const char*> from;
+    SmallVector<char*, kMostJoined> to;
+    for (size_t o = 0; o < rows.size(); ++o) {
+      const size_t bytes = bytes_of(rows[o]);
+      const auto place = [&](const Place& p) { return block_of(p, o)->view.data + static_cast<size_t>(p.row) * bytes; };
+      char* at = made[o]->view.data;
+      if (!on_device(made[0]->storage)) {
+        for (const Place& p : rows_) {
+          std::memcpy(at, place(p), bytes);
+          at += bytes;
+        }
+        continue;
+      }
+      from.reserve(from.size() + rows_.size());
+      for (const Place& p : rows_) from.push_back(place(p));
+      to.push_back(at);
+      if (o + 1 < rows.size() && to.size() < kMostJoined && bytes_of(rows[o + 1]) == bytes) continue;
+      join_device_rows(device, from, bytes, to);
+      from.clear();
+      to.clear();
+    }
+  }
+
+  // Operands made of the same rows share the list of them, where gradients of the same blocks are wanted.
+  void record(const TensorList& made, const std::vector<View>& rows, bool in_place) {
+    std::vector<int32_t> present;  // groups, as they come
+    for (const Place& place : rows_) {
+      if (place_in_list_[place.group] >= 0) continue;
+      place_in_list_[place.group] = static_cast<int32_t>(present.size());
+      present.push_back(place.group);
+    }
+    std::shared_ptr<const RowList> list;
+    std::vector<bool> listed;  // of which blocks
+    for (size_t o = 0; o < made.size(); ++o) {
+      std::vector<bool> wanted(present.size());
+      for (size_t i = 0; i < present.size(); ++i) {
+        const Group& group = groups_[present[i]];
+        wanted[i] = group.node && group.blocks[o]->requires_grad;
+      }
+      if (std::find(wanted.begin(), wanted.end(), true) == wanted.end()) continue;
+      if (!list || wanted != listed) {
+        const auto count = static_cast<int64_t>(rows_.size());
+        list = list_rows(wanted, in_place && block_of(rows_[0], o)->view.shape[0] == count);
+        listed = wanted;
+      }
+      auto node = Ref<RowsNode>::adopt(new RowsNode(rows[o], list));
+      for (size_t i = 0; i < present.size(); ++i)
+        if (wanted[i]) node->add_block(groups_[present[i]].node.get(), static_cast<uint32_t>(o));
+      node->sequence = next_sequence();
+      node->source = user_source();
+      set_history(made[o].get(), node.get(), 0);
+    }
+    for (int32_t group : present) place_in_list_[group] = -1;
+  }
+
+  std::shared_ptr<const RowList> list_rows(const std::vector<bool>& wanted, bool all_of_one) const {
+    std::vector<int32_t> edges(wanted.size(), -1);
+    int32_t next = 0;
+    for (size_t i = 0; i < wanted.size(); ++i)
+      if (wanted[i]) edges[i] = next++;
+    auto made = std::make_shared<RowList>();
+    made->rows.reserve(rows_.size());
+    for (const Place& place : rows_) made->rows.push_back({edges[place_in_list_[place.group]], place.row});
+    made->used = used_rows_;
+    made->distinct = distinct_rows_;
+    made->whole = all_of_one && used_rows_ == rows_.size();
+    const auto group = static_cast<size_t>(rows_[0].group);  // of an ordered input: used rows are side by side
+    made->is_part = group >= first_input_ && first_input_ > 0 && group < first_frontier_;
+    return made;
   }
 
   const Structure& structure_;
@@ -356,9 +424,13 @@ class Frontiers {
   size_t states_, first_frontier_ = 0;
   std::shared_ptr<ResultsUsed> used_;  // states that vertices take: roots' get zeros where nothing else takes them
   std::vector<Group> groups_;          // the inputs, perhaps once more in order, then the frontiers
-  std::vector<int32_t> edge_of_;
-  std::vector<Place> group_of_;  // by vertex
+  std::vector<int32_t> place_in_list_;  // by group, while rows are listed
+  std::vector<Place> group_of_;         // by vertex
+  // What is gathered: so many of the first rows get gradients, and whether one of them may be there twice.
   std::vector<Place> rows_;
+  size_t used_rows_ = 0;
+  bool distinct_rows_ = true;
+  const bool one_user_;  // no vertex is taken by two
 };
 
 }  // namespace

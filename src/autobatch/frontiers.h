@@ -7,7 +7,7 @@
 // leads from frontier to frontier is a RowsNode for each operand, which adds gradients to the sums of the blocks that
 // its rows are of (Note [Gradients of rows] in records.h). So backward goes over the frontiers the other way round.
 // On devices a launch costs more than what it does, so few are made: rows are joined and added by one each (Note [Rows
-// by one launch] in device_rows.h), and inputs are put in the order of the frontiers first, after which a frontier has
+// by one launch] in tensor/device_rows.h), and inputs are put in the order of the frontiers first, after which a frontier has
 // its part of each where it lies.
 #pragma once
 #include <cstdint>
@@ -44,8 +44,6 @@ struct VertexFunction {
   std::vector<Argument> numbers, ints;
 };
 using VertexFunctions = std::unordered_map<int64_t, VertexFunction>;  // by how many others a vertex takes from
-
-extern bool orders_inputs;  // as on devices, also where they are in host memory: for tests
 
 // Calls functions on all vertices; inputs have a row for each, and so have results. For each state, a function has one
 // operand, the states of a vertex's children. states: what one vertex's look like. False where this cannot be done:

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "autobatch/device_rows.h"
+#include "tensor/device_rows.h"
 #include "autobatch/rows.h"
 #include "autograd/engine.h"
 #include "autograd/shown.h"
@@ -59,7 +59,7 @@ BlockNode::BlockNode(const TensorList& blocks) : sums_(blocks.size()) {
 }
 
 bool BlockNode::Sum::current() const {
-  return total && backward == backward_number;
+  return (total || !pieces.empty()) && backward == backward_number;
 }
 
 bool BlockNode::has_gradients() const {
@@ -68,10 +68,13 @@ bool BlockNode::has_gradients() const {
 
 TensorList BlockNode::apply(TensorList, bool) {
   TensorList out;
+  launch_added_rows();
   for (size_t i = 0; i < sums_.size(); ++i) {
     Sum& sum = sums_[i];
-    if (!sum.current()) {
-      sum.total = TensorRef();
+    if (sum.current()) {
+      join_pieces(sum);
+    } else {
+      sum.clear();
       if (used_ && i < used_->used.size() && used_->used[i] && edges[i].node) writable(sum);
     }
     out.push_back(std::exchange(sum.total, TensorRef()));
@@ -79,16 +82,62 @@ TensorList BlockNode::apply(TensorList, bool) {
   return out;
 }
 
+void BlockNode::take_rows(uint32_t output, int64_t first, TensorRef grad) {
+  Sum& sum = sums_[output];
+  if (!sum.current()) {
+    sum.clear();
+    sum.backward = backward_number;
+  }
+  sum.pieces.emplace_back(first, std::move(grad));
+}
+
+// Where pieces are all that there is, and all of it, they are joined; else they are added to what there is.
+void BlockNode::join_pieces(Sum& sum) {
+  if (sum.pieces.empty()) return;
+  auto pieces = std::exchange(sum.pieces, {});
+  std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  const int64_t rows = sum.block.shape()[0];
+  const View block = sum.block.restored();
+  const size_t bytes = static_cast<size_t>(block.numel() / rows) * item_size(block.dtype);
+  int64_t next = 0;
+  for (const auto& [first, grad] : pieces) {
+    if (next < 0 || first != next) next = -1;
+    if (next >= 0) next += grad->view.shape[0];
+  }
+  if (next != rows || sum.total) {
+    char* total = writable(sum)->view.data;
+    for (const auto& [first, grad] : pieces) {
+      std::vector<AddedRow> one{{total + static_cast<size_t>(first) * bytes, grad->view.data}};
+      add_device_rows(sum.device, one, block.dtype, grad->view.numel());
+    }
+    return;
+  }
+  TensorRef made = TensorRef::adopt(new_contiguous(block.dtype, block.ndim, block.shape, sum.device));
+  std::vector<const char*> places;
+  places.reserve(rows);
+  for (const auto& [first, grad] : pieces)
+    for (int64_t k = 0; k < grad->view.shape[0]; ++k) places.push_back(grad->view.data + static_cast<size_t>(k) * bytes);
+  join_device_rows(sum.device, places, bytes, made->view.data);
+  sum.total = std::move(made);
+}
+
+bool BlockNode::note_added(uint32_t output) {
+  return std::exchange(sums_[output].launch, next_added_rows()) != next_added_rows();
+}
+
 Tensor* BlockNode::writable(Sum& sum) {
+  if (sum.backward == backward_number) join_pieces(sum);
   const bool begun = sum.current();
   const bool ours = begun && Py_REFCNT(sum.total.object()) == 1 && sum.total->storage->references() == 1 &&
                     sum.total->storage->writable() && sum.total->view.is_contiguous();
   if (ours) return sum.total.get();
   TensorRef fresh = TensorRef::adopt(new_contiguous(sum.block.dtype, sum.block.ndim, sum.block.shape(), sum.device));
-  if (begun)
+  if (begun) {
+    launch_added_rows();
     copy_row(sum.total->view, fresh->view, sum.device);
-  else
+  } else {
     fill_zeros(fresh->view.data, static_cast<size_t>(fresh->view.numel()) * item_size(fresh->view.dtype), sum.device);
+  }
   sum.total = std::move(fresh);
   sum.backward = backward_number;
   return sum.total.get();
@@ -103,6 +152,8 @@ void BlockNode::add(uint32_t output, const View& place, const Tensor* grad, cons
 
 void BlockNode::add_recorded(uint32_t output, const View& place, TensorRef grad) {
   Sum& sum = sums_[output];
+  launch_added_rows();
+  join_pieces(sum);
   if (place.dtype != sum.block.dtype)
     fail(ErrorKind::Unsupported,
          "gradients of gradients do not pass through a view of another type inside td.autobatch"
@@ -213,13 +264,12 @@ TensorList RowNode::apply(TensorList grads, bool create_graph) {
 
 // -- rows side by side
 
-uint32_t RowsNode::add_block(BlockNode* block, uint32_t output) {
+void RowsNode::add_block(BlockNode* block, uint32_t output) {
   link({Ref<Node>::share(block), output});
-  return static_cast<uint32_t>(edges.size()) - 1;
 }
 
 TensorRef RowsNode::flat(TensorRef grad) const {
-  int64_t shape[kMaxDims] = {static_cast<int64_t>(rows_.size())};
+  int64_t shape[kMaxDims] = {static_cast<int64_t>(list_->rows.size())};
   std::copy_n(row_.shape(), row_.ndim, shape + 1);
   return reshaped(grad, shape, row_.ndim + 1);
 }
@@ -229,32 +279,52 @@ void RowsNode::add_recorded(TensorRef grad) {
   const View row = row_.restored();
   grad = flat(std::move(grad));
   const int64_t bytes = row.numel() * static_cast<int64_t>(item_size(row.dtype));
-  for (size_t k = 0; k < rows_.size(); ++k) {
-    if (rows_[k].edge < 0) continue;
+  for (size_t k = 0; k < list_->used; ++k) {
+    const RowList::Row& at = list_->rows[k];
+    if (at.block < 0) continue;
     View place = row;
-    place.data = reinterpret_cast<char*>(rows_[k].row * bytes);
-    const Edge& edge = edges[rows_[k].edge];
-    static_cast<BlockNode*>(edge.node.get())
-        ->add_recorded(edge.index, place, called(callbacks.take_row, "OL", grad.object(), static_cast<long long>(k)));
+    place.data = reinterpret_cast<char*>(at.row * bytes);
+    block(at)->add_recorded(edges[at.block].index, place,
+                            called(callbacks.take_row, "OL", grad.object(), static_cast<long long>(k)));
   }
 }
 
-void RowsNode::add_on_device(const Tensor* grad, const SmallVector<Tensor*, 8>& sums) {
-  const int64_t elements = row_.restored().numel();
-  const int64_t bytes = elements * static_cast<int64_t>(item_size(row_.dtype));
-  const auto place_of = [&](const Row& row) { return sums[row.edge]->view.data + row.row * bytes; };
-  std::vector<AddedRow> added;
-  if (side_by_side) {
-    added.push_back({place_of(rows_[0]), grad->view.data});
-  } else {
-    const char* from = grad->view.data;
-    for (const Row& row : rows_) {
-      if (row.edge >= 0) added.push_back({place_of(row), from});
-      from += bytes;
-    }
+// Rows of these outputs are going to be added by one launch, unless it adds to one of them already.
+template <typename Outputs>
+static void note_added(const Outputs& outputs) {
+  bool fresh = true;
+  for (const auto& [block, output] : outputs) fresh &= block->note_added(output);
+  if (fresh) return;
+  launch_added_rows();
+  for (const auto& [block, output] : outputs) block->note_added(output);
+}
+
+void RowsNode::add_on_device(TensorRef grad) {
+  const View row = row_.restored();
+  const int64_t elements = row.numel(), bytes = elements * static_cast<int64_t>(item_size(row_.dtype));
+  if (list_->is_part) {
+    View part = row;
+    ++part.ndim;
+    std::copy_n(row.shape, row.ndim, part.shape + 1);
+    std::copy_n(row.strides, row.ndim, part.strides + 1);
+    part.shape[0] = static_cast<int64_t>(list_->used);
+    part.strides[0] = elements;
+    const RowList::Row& first = list_->rows[0];
+    return block(first)->take_rows(
+        edges[first.block].index, first.row,
+        TensorRef::adopt(new_view(grad.get(), grad->view.data, part.dtype, part.ndim, part.shape, part.strides)));
   }
-  const auto joined = side_by_side ? static_cast<int64_t>(rows_.size()) : 1;
-  add_device_rows(grad->storage->device(), added, row_.dtype, elements * joined);
+  SmallVector<std::pair<BlockNode*, uint32_t>, 16> outputs;
+  for (const Edge& edge : edges) outputs.push_back({static_cast<BlockNode*>(edge.node.get()), edge.index});
+  SmallVector<char*, 16> sums;
+  for (const auto& [block, output] : outputs) sums.push_back(block->sums_of(output)->view.data);
+  note_added(outputs);
+  std::vector<AddedRow> added;
+  added.reserve(list_->used);
+  const char* from = grad->view.data;
+  for (size_t k = 0; k < list_->used; ++k, from += bytes)
+    if (const RowList::Row& at = list_->rows[k]; at.block >= 0) added.push_back({sums[at.block] + at.row * bytes, from});
+  add_device_rows_later(std::move(grad), added, row_.dtype, elements, list_->distinct);
 }
 
 TensorList RowsNode::apply(TensorList grads, bool create_graph) {
@@ -266,27 +336,28 @@ TensorList RowsNode::apply(TensorList grads, bool create_graph) {
     return out;
   }
   if (!g->view.is_contiguous()) g = called(callbacks.contiguous, "O", g.object());
-  if (whole && static_cast<BlockNode*>(edges[0].node.get())->take_whole(edges[0].index, g)) return out;
+  if (list_->whole && static_cast<BlockNode*>(edges[0].node.get())->take_whole(edges[0].index, g)) return out;
   View from = row_.restored();
   const int64_t elements = from.numel(), bytes = elements * static_cast<int64_t>(item_size(from.dtype));
-  TD_CHECK(g->view.dtype == from.dtype && g->view.numel() == elements * static_cast<int64_t>(rows_.size()),
+  TD_CHECK(g->view.dtype == from.dtype && g->view.numel() == elements * static_cast<int64_t>(list_->rows.size()),
            "a gradient of another dtype or size");
-  SmallVector<Tensor*, 8> sums;
-  for (const Edge& edge : edges) sums.push_back(static_cast<BlockNode*>(edge.node.get())->sums_of(edge.index));
-  if (g->storage->device()) {
-    add_on_device(g.get(), sums);
+  if (on_device(g->storage)) {
+    add_on_device(std::move(g));
     return out;
   }
+  SmallVector<Tensor*, 8> sums;
+  for (const Edge& edge : edges) sums.push_back(static_cast<BlockNode*>(edge.node.get())->sums_of(edge.index));
   from.data = g->view.data;
-  for (const Row& row : rows_) {
-    char* to = row.edge < 0 ? nullptr : sums[row.edge]->view.data + row.row * bytes;
+  for (size_t k = 0; k < list_->used; ++k) {
+    const RowList::Row& row = list_->rows[k];
+    char* to = row.block < 0 ? nullptr : sums[row.block]->view.data + row.row * bytes;
     if (!to) {
     } else if (from.dtype == DType::Float32) {
       add_floats(reinterpret_cast<const float*>(from.data), reinterpret_cast<float*>(to), elements);
     } else {
       View place = from;
       place.data = to;
-      tandem::add_row(g.get(), from, sums[row.edge], place);
+      tandem::add_row(g.get(), from, sums[row.block], place);
     }
     from.data += bytes;
   }
@@ -371,11 +442,12 @@ TensorList GatherNode::apply(TensorList grads, bool create_graph) {
     auto* first = static_cast<RowNode*>(members_[0].row.get());
     if (first->block()->take_whole(first->output(), g)) return out;
   }
-  const int device = g->storage->device();
+  const bool device = on_device(g->storage);
   const bool dense = rows.is_contiguous() && (device || rows.dtype == DType::Float32);
-  std::vector<AddedRow> added;  // on a device
+  std::vector<AddedRow> added;  // on a device,
+  std::vector<std::pair<BlockNode*, uint32_t>> outputs;  // of these
   const int64_t elements = stacked_ ? rows.numel() / std::max<int64_t>(rows.shape[0], 1) : rows.numel();
-  const BlockNode* block = nullptr;  // of the row before
+  BlockNode* block = nullptr;  // of the row before
   uint32_t output = 0;
   char* sums = nullptr;
   for (size_t k = 0; k < members_.size(); ++k) {
@@ -386,6 +458,7 @@ TensorList GatherNode::apply(TensorList grads, bool create_graph) {
       if (row->block() != block || row->output() != output) {
         block = row->block(), output = row->output();
         sums = row->block()->sums_of(output)->view.data;
+        if (device) outputs.emplace_back(block, output);
       }
       const auto at = static_cast<int64_t>(k) * elements;
       if (device)
@@ -412,7 +485,11 @@ TensorList GatherNode::apply(TensorList grads, bool create_graph) {
       out[member.edge] = std::move(own);
     }
   }
-  if (!added.empty()) add_device_rows(device, added, rows.dtype, elements);
+  if (added.empty()) return out;
+  std::sort(outputs.begin(), outputs.end());
+  outputs.erase(std::unique(outputs.begin(), outputs.end()), outputs.end());
+  note_added(outputs);
+  add_device_rows_later(std::move(g), added, rows.dtype, elements, false);
   return out;
 }
 

@@ -42,17 +42,25 @@ class BlockNode final : public Node {
   void add_recorded(uint32_t output, const View& place, TensorRef grad);  // the same, differentiable again
   // All of an output's gradient at once, if nothing has come yet and it can be kept as it is.
   bool take_whole(uint32_t output, TensorRef& grad);
+  // A row of a block's rows, one after the other from there on: kept as it is until the sums are read, on a device.
+  void take_rows(uint32_t output, int64_t first, TensorRef grad);
   Tensor* sums_of(uint32_t output) { return writable(sums_[output]); }  // to be added to
+  // Notes that rows of an output will be added by the next launch of tensor/device_rows.h; false if that is known.
+  bool note_added(uint32_t output);
 
  private:
   struct Sum {
     SavedView block;  // the geometry
     int device;
     TensorRef total;
-    uint64_t backward = 0;  // the run of the engine that it belongs to
+    std::vector<std::pair<int64_t, TensorRef>> pieces;  // from which row on; to be added, too
+    uint64_t backward = 0;                              // the run of the engine that it belongs to
+    uint64_t launch = 0;                                // that adds rows
     bool current() const;
+    void clear() { total = TensorRef(), pieces.clear(); }
   };
   Tensor* writable(Sum& sum);
+  void join_pieces(Sum& sum);
   std::vector<Sum> sums_;
   std::shared_ptr<ResultsUsed> used_;  // of cells
 };
@@ -110,32 +118,36 @@ class RowNode final : public Node {
   std::vector<GatherNode*> passing_;
 };
 
+// Which rows of which blocks; several operands may be made of the same ones.
+struct RowList {
+  struct Row {
+    int32_t block;  // among those of the list; -1: its gradient is not wanted
+    int64_t row;
+  };
+  std::vector<Row> rows;
+  size_t used = 0;        // the first ones; others get no gradient
+  bool distinct = false;  // no row is there twice
+  bool whole = false;     // the rows are all of one block, in order
+  bool is_part = false;   // one after the other, of a block whose other rows are given in such parts, too
+};
+
 // Rows of blocks one after the other, each of the same size: what a frontier of a vertex program is given.
 class RowsNode final : public Node {
  public:
-  // row: the geometry of one; its elements lie side by side.
-  RowsNode(const View& row, size_t rows) {
-    row_ = row;
-    rows_.reserve(rows);
-  }
+  // row: the geometry of one; its elements lie side by side. Blocks are those of the list, in its order.
+  RowsNode(const View& row, std::shared_ptr<const RowList> list) : list_(std::move(list)) { row_ = row; }
   TensorList apply(TensorList grads, bool create_graph) override;
   const char* name() const override { return "vertex"; }
 
-  uint32_t add_block(BlockNode* block, uint32_t output);                     // the edge that leads to it
-  void add_row(int32_t edge, int64_t row) { rows_.push_back({edge, row}); }  // -1: its gradient is not wanted
-  bool whole = false;                                                        // the rows are all of one block, in order
-  bool side_by_side = false;                                                 // of one block, one after the other
+  void add_block(BlockNode* block, uint32_t output);  // the edge that leads to it
 
  private:
-  struct Row {
-    int32_t edge;
-    int64_t row;
-  };
+  BlockNode* block(const RowList::Row& row) const { return static_cast<BlockNode*>(edges[row.block].node.get()); }
   TensorRef flat(TensorRef grad) const;  // with an axis of rows and those of one
   void add_recorded(TensorRef grad);
-  void add_on_device(const Tensor* grad, const SmallVector<Tensor*, 8>& sums);
+  void add_on_device(TensorRef grad);
   SavedView row_;
-  std::vector<Row> rows_;
+  const std::shared_ptr<const RowList> list_;
 };
 
 // An operand of a group, made of the rows that its members have.

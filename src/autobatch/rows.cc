@@ -119,15 +119,4 @@ void add_row(const Tensor* of, const View& from, const Tensor* onto, const View&
   Py_DECREF(done);
 }
 
-void fill_zeros(char* data, size_t bytes, int device) {
-  if (!device) {
-    std::memset(data, 0, bytes);
-    return;
-  }
-  cuda::activate(device - 1);
-  cuda::check(
-      cuda::driver().set_bytes(reinterpret_cast<cuda::Address>(data), 0, bytes, cuda::current_stream(device - 1)),
-      "filling gradients with zeros");
-}
-
 }  // namespace tandem

@@ -8,6 +8,5 @@ void copy_row(const View& from, const View& to, int device);
 // Where elements of `to` share memory, all that belongs there is added. `onto` is the tensor that `to` lies in, `of`
 // the one that `from` lies in.
 void add_row(const Tensor* of, const View& from, const Tensor* onto, const View& to);
-void fill_zeros(char* data, size_t bytes, int device);
 
 }  // namespace tandem

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "autobatch/batch.h"
-#include "autobatch/device_rows.h"
+#include "tensor/device_rows.h"
 #include "autobatch/group_call.h"
 #include "autobatch/rows.h"
 #include "callbacks.h"
@@ -205,7 +205,7 @@ TensorRef Batch::gather(const Rows& rows, bool stacked, const Joined& joined, bo
   } else {
     const int device = memory->device();
     made = TensorRef::adopt(new_contiguous(block.dtype, block.ndim, block.shape, device));
-    if (dense && !device) {
+    if (dense && !on_device(memory)) {
       char* to = made->view.data;
       for (const Operand* operand : rows) {
         std::memcpy(to, data_of(*operand), static_cast<size_t>(bytes));

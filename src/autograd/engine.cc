@@ -15,6 +15,7 @@
 #include "modes.h"
 #include "operators/capturing.h"
 #include "overrides.h"
+#include "tensor/device_rows.h"
 
 namespace tandem {
 
@@ -389,9 +390,13 @@ std::vector<TensorRef> run_backward(const std::vector<Tensor*>& roots, std::vect
     uint64_t outer = backward_number;
     Numbered() {
       static uint64_t runs = 0;  // GIL
+      launch_added_rows();       // of the run around
       backward_number = ++runs;
     }
-    ~Numbered() { backward_number = outer; }
+    ~Numbered() {
+      forget_added_rows();
+      backward_number = outer;
+    }
   } numbered;
   return engine.run(roots, std::move(grads), inputs);
 }

@@ -7,7 +7,12 @@
 // gives what these gradients are sums of, and the engine adds them up where they arrive. Of a matmul's operands, rows
 // are collected until there are enough for it to be bound by arithmetic, and multiplied once. Rows of a table are added
 // in place to one gradient. Not where gradients are differentiated again, captured or watched for NaNs.
+//
+// On devices, where a launch costs more than what it does, operands are kept as they are, for longer, and joined by one
+// launch each when they are needed (Note [Rows by one launch] in tensor/device_rows.h).
 #pragma once
+#include <vector>
+
 #include "tensor/tensor.h"
 
 namespace tandem {
@@ -19,13 +24,28 @@ class LazySum {
   TensorRef total();                                                                     // of all that was added
 
  private:
+  class Pieces {  // of one matrix, on a device
+   public:
+    void add(TensorRef t);
+    bool takes(const TensorRef& t) const;  // rows like those before
+    int64_t rows() const { return rows_; }
+    TensorRef join();  // and nothing is left
+
+   private:
+    std::vector<TensorRef> list_;
+    int64_t rows_ = 0;
+  };
   void multiply(const TensorRef& left, const TensorRef& right);
   void multiply_collected();
+  void add_on_device(Pieces& a, TensorRef first, Pieces& b, TensorRef second);
+  void add_at(const TensorRef& index, const TensorRef& updates);
+  void add_collected();
   TensorRef total_;         // of what has been multiplied
   TensorRef rows_;          // of tables
   TensorRef left_, right_;  // collected rows, so many,
   int64_t used_ = 0;
   bool has_room_ = false;  // for more
+  Pieces lefts_, rights_, indices_, updates_;
 };
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bindings/bindings.h"
+#include "tensor/device_rows.h"
 
 namespace nb = nanobind;
 
@@ -137,7 +138,7 @@ void register_autobatch(nb::module_& m) {
       .def_prop_ro("calls", [](BatchScope& s) { return s.batch.calls_run; });
   m.def("run_frontiers", &frontiers, nb::arg("offsets"), nb::arg("children"), nb::arg("functions"), nb::arg("inputs"),
         nb::arg("states"));
-  m.def("set_orders_inputs", [](bool on) { return std::exchange(orders_inputs, on); });
+  m.def("set_rows_as_on_devices", [](bool on) { return std::exchange(rows_as_on_devices, on); });
   m.def("set_cells_worth_compiling", [](int64_t count) { return std::exchange(cells_worth_compiling, count); });
   m.def("batching", [] { return active_batch != nullptr && active_capture == nullptr; });
 }

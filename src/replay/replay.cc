@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -50,6 +51,14 @@ int64_t launches_of_loops(const Plan& plan, const PlanRun& run) {
     if (in.kind == Instruction::Kind::Region)
       total += run.slot(in.region->extent) * static_cast<int64_t>(in.region->plans[0]->instructions.size());
   return total;
+}
+
+int64_t launches_of(const Plan& plan, const PlanRun& run) {
+  const auto each = [](int64_t n, const Instruction& in) {
+    const bool launches = in.kind == Instruction::Kind::Kernel || in.kind == Instruction::Kind::Library;
+    return n + (launches ? std::max<int64_t>(1, static_cast<int64_t>(in.parts.size())) : 0);
+  };
+  return std::accumulate(plan.instructions.begin(), plan.instructions.end(), launches_of_loops(plan, run), each);
 }
 
 size_t span_bytes(const View& v) {  // of a dense view
@@ -195,12 +204,29 @@ void Replay::run(const Plan& plan, PlanRun& run) {
   const bool settled = settle(plan, run, recording);
   if (++recording.runs <= kPlainRuns || !settled) return run.run_on_device();
   forget(recording);
-  if (recording.recordings >= kMostRecordings) return run.run_on_device();
+  if (recording.recordings >= kMostRecordings || !pays(plan, run, recording)) return run.run_on_device();
   ++recording.recordings;
   drop(true, kMostRecorded - 1);
   if (record(plan, run, recording)) return launch(run, recording);
   hopeless_ = true;
   run.run_on_device();
+}
+
+// Whether a graph takes fewer copies than it saves launches: programs of a few rows (Note [Cells] in autobatch/cells.h)
+// mostly move what they are given and what they give.
+bool Replay::pays(const Plan& plan, const PlanRun& run, const Recording& recording) {
+  std::vector<int32_t> roots;
+  const auto add_root = [&](int32_t root) {
+    while (plan.values[root].kind == ValueKind::View) root = plan.values[root].source;
+    if (plan.values[root].kind == ValueKind::Fresh && std::ranges::find(roots, root) == roots.end()) roots.push_back(root);
+  };
+  for (const Plan::Output& output : plan.outputs) add_root(output.value);
+  for (const SavedItem& item : plan.saved)
+    if (item.from == SavedItem::From::Temporary) add_root(item.index);
+  auto copies = static_cast<int64_t>(roots.size());
+  for (size_t i = 0; i < recording.inputs.size(); ++i)
+    copies += recording.inputs[i].copied && run.inputs_[i].view && !plan.host_inputs[i];
+  return copies < launches_of(plan, run);
 }
 
 // Whether inputs are where they were in the last run of these sizes, or may be copied.

@@ -6,9 +6,10 @@
 // graph. Inputs are used where they lie if they did not move between the runs before (parameters, optimiser state), and
 // are copied into memory of the graph if they did (a batch). Numbers, which change from call to call (a learning rate,
 // the random offset), are arguments of single launches and are put into the graph anew where they changed. Results are
-// copied out, so that they belong to whoever holds them. Sizes are fixed: each set of sizes that comes again and again
-// gets a recording of its own, and the ones used least recently go when there are too many. Recordings of one program
-// share their memory, as no two of them run at once.
+// copied out, so that they belong to whoever holds them. A program that would take as many copies as it has launches
+// runs plainly. Sizes are fixed: each set of sizes that comes again and again gets a recording of its own, and the ones
+// used least recently go when there are too many. Recordings of one program share their memory, as no two of them run
+// at once.
 //
 // Collectives of devices belong to a graph on all ranks or on none, and the graphs that are launched together are those
 // that were recorded together. So ranks agree before each run of a program that has some (Agreement): a graph is
@@ -93,6 +94,7 @@ class Replay {
   void run_agreed(const Plan& plan, PlanRun& run, int64_t group);
   Recording& find(const Plan& plan, const PlanRun& run);  // and makes it the first
   bool settle(const Plan& plan, const PlanRun& run, Recording& recording) const;
+  static bool pays(const Plan& plan, const PlanRun& run, const Recording& recording);
   bool record(const Plan& plan, PlanRun& run, Recording& recording);
   void record_piece(PlanRun& run, const Piece& piece, cuda::Stream stream, Recording& recording);
   bool fits(const Plan& plan, const PlanRun& run, const Recording& recording) const;

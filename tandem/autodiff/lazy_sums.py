@@ -45,10 +45,20 @@ def lazy_backward(backward: Graph) -> tuple[Graph | None, list[list[int]]]:
             if not own:
                 made.append(next(outputs))
             for kind, *_ in own:
-                a, b = next(outputs), next(outputs)
+                a, b = _reshaped_once(next(outputs)), _reshaped_once(next(outputs))
                 made += _flat_rows(a, b) if kind is Summand.ROWS else (a, b)
     graph.outputs = made
     return graph, [[int(kind) for kind, *_ in own] for own in summands]
+
+
+def _reshaped_once(value: Value) -> Value:
+    """The same elements, as a view of what was reshaped several times: passes would copy it to make it one."""
+    base = value
+    while isinstance(base.op, Reshape):
+        base = base.node.inputs[0]
+    if base.ndim == value.ndim and all(a is b or a == b for a, b in zip(base.shape, value.shape, strict=True)):
+        return base
+    return value if base is value else F.Reshape(value.shape)(base)
 
 
 def _flat_rows(index: Value, updates: Value) -> tuple[Value, Value]:

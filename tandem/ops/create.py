@@ -6,7 +6,7 @@ import math
 
 import tandem.ops as F
 from tandem import _runtime, dtypes
-from tandem.devices import CPU, code_of, is_meta, meta, named, of_meta
+from tandem.devices import code_of, is_meta, meta, named, of_meta
 from tandem.errors import DTypeError, ShapeError, ValueRangeError
 from tandem.graph.ir import Type, Value, call_recorder
 from tandem.graph.symbolic import Sym, is_general, maximum
@@ -23,6 +23,7 @@ from tandem.ops.prepare import (
     result_dtype,
     show,
 )
+from tandem.ops.transfer import moved
 
 
 @register
@@ -175,8 +176,7 @@ def on_device(made, device):
         return made
     if is_meta(device):
         return of_meta().like(made)
-    code = 0 if device is CPU else code_of(device)
-    return made if _runtime.device_index(made) == code else made.to(device)
+    return moved(made, code_of(device))
 
 
 @op(name="full", hidden=True)

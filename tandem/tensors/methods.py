@@ -7,11 +7,12 @@ from tandem import _runtime, dtypes, hooks, promotion
 from tandem.autograd import views
 from tandem.autograd.backward import _tensor_backward
 from tandem.autograd.modes import no_grad
-from tandem.devices import DEVICES, code_of, is_meta, of_meta
+from tandem.devices import code_of, is_meta, of_meta
 from tandem.errors import AutogradError, DTypeError, ShapeError, ShardingError
 from tandem.graph.ir import Value
 from tandem.ops import sparse_methods, torch_names, view_elements
 from tandem.ops.memory_format import MemoryFormat
+from tandem.ops.transfer import moved
 from tandem.repr import format_tensor
 from tandem.tensors import typed
 from tandem.tensors.array_api import array_namespace, to_device
@@ -21,17 +22,7 @@ bool_type = bool
 
 
 def _moved(x, device, non_blocking: bool):
-    """x on a device: an operator where somebody records or captures it, or td.autobatch may join it with others, and else a copy
-    at once."""
-    if is_meta(device):
-        return of_meta().like(x)
-    code, source = code_of(device), _runtime.device_index(x)
-    if code == source:
-        return x
-    joined = _runtime.batching() and not source
-    if joined or _runtime.capturing() or (x.requires_grad and _runtime.grad_enabled()):
-        return F.transfer(x, str(DEVICES[code]), str(DEVICES[source]))
-    return _runtime.move(x, code, non_blocking)
+    return of_meta().like(x) if is_meta(device) else moved(x, code_of(device), non_blocking)
 
 
 def cuda(self, device=None, non_blocking: bool = False):
@@ -41,7 +32,7 @@ def cuda(self, device=None, non_blocking: bool = False):
 
 def cpu(self, non_blocking: bool = False):
     """This tensor in host memory; itself if it is there."""
-    return _moved(self, "cpu", non_blocking)
+    return moved(self, 0, non_blocking)
 
 
 def pin_memory(self):

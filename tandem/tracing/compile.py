@@ -138,7 +138,7 @@ def _compile_plan(function, spec: Spec, device: int):
             report.add_graph(graph, traced.graph, shapes, program.facts, program.seconds)
     digest = digest_of(function, spec)
     if split is not None:
-        if function.role.lazy_sums and not traced.device and traced.where is None:
+        if function.role.lazy_sums and traced.where is None:
             split.lazy, split.summands = lazy_backward(split.first)
         graphs = ["first", "twice"] + ["lazy"] * (split.lazy is not None)
         functions = {graph: backward_function(function, graph, split, traced, digest) for graph in graphs}
@@ -155,6 +155,7 @@ def _compile_plan(function, spec: Spec, device: int):
             traced.device,
             arguments,
             traced.where is not None,
+            function.role.whole,
         )
     )
     return program.builder

@@ -29,6 +29,7 @@ class CapturedPlan(NamedTuple):
     device: int
     arguments: list[tuple]  # [(name, description, its position among the operands)], for fn.explain()
     over_devices: bool = False  # whether it runs on others besides
+    whole: bool = False  # many operators, as of a function of the user's: Role.whole
 
 
 def named_arguments(parameters, spec) -> list[tuple]:

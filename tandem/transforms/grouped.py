@@ -20,7 +20,6 @@ PARAMETERS = [
     ParameterSpec("numbers", "tensors", True, None, False),
     ParameterSpec("ints", "ints", True, None, False),
 ]
-_FEW_NODES = 32  # of a single operator; what is larger was a function of the user's, for which passes pay
 NUMBERS = ("float", "complex", "integer", "bool", "seed")
 
 
@@ -61,7 +60,7 @@ def group_function(plan, flags: tuple[bool, ...]):
         return tuple(batcher.full(*made) for made in batcher.graph(graph, values, batched))
 
     digest = None if plan.digest is None else repr(("group", plan.digest, flags))
-    role = Role(whole=len(plan.graph.nodes) > _FEW_NODES, lazy_sums=True)
+    role = Role(whole=plan.whole, lazy_sums=True)
     return make_function(plan.name, fn, PARAMETERS, role=role, digest=digest)
 
 

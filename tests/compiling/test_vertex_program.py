@@ -419,15 +419,15 @@ class Without:
 
 
 @pytest.fixture
-def in_order():
-    """Inputs are put in the order of the frontiers, as on devices."""
-    before = _runtime.set_orders_inputs(True)
+def as_on_devices():
+    """Rows are gathered, and their gradients added up, as on devices."""
+    before = _runtime.set_rows_as_on_devices(True)
     yield
-    _runtime.set_orders_inputs(before)
+    _runtime.set_rows_as_on_devices(before)
 
 
-@pytest.mark.usefixtures("in_order")
-def test_inputs_in_the_order_of_frontiers():
+@pytest.mark.usefixtures("as_on_devices")
+def test_rows_as_on_devices():
     test_child_sum_tree_lstm()
     test_attention_over_children_and_outputs_besides_the_state()
     test_dropout_in_a_vertex_draws_the_numbers_of_its_turn()

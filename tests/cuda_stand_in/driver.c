@@ -14,6 +14,7 @@ enum { kOutOfMemory = 2, kInvalid = 1 };
 
 static size_t allocated;  // bytes of device memory
 static long long launches, graph_launches, recorded, modules, early_launches, fills_replaced, reads;
+static long long uploads, copies, fills;  // host to device, on the device, and of zeros
 static __thread int capturing;
 static char log_text[1 << 16];  // names of the functions that were launched
 static size_t logged;
@@ -30,6 +31,7 @@ void stand_in_counts(long long* out) {
   out[0] = launches, out[1] = graph_launches, out[2] = recorded, out[3] = modules, out[4] = (long long)allocated;
   out[5] = early_launches, out[6] = fills_replaced, out[7] = reads;
 }
+void stand_in_moves(long long* out) { out[0] = uploads, out[1] = copies, out[2] = fills; }
 const char* stand_in_log(void) { return log_text; }
 static int failing;
 void stand_in_fail(int status) { failing = status; }  // the next launch does
@@ -137,14 +139,23 @@ int cuMemHostAlloc(void** p, size_t bytes, unsigned flags) {
 }
 int cuMemFreeHost(void* p) { return free(p), 0; }
 int cuMemHostGetDevicePointer_v2(Address* a, void* p, unsigned flags) { return *a = (Address)p, 0; }
-int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, void* s) { return memcpy((void*)to, from, n), forked(); }
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, void* s) {
+  ++uploads;
+  return memcpy((void*)to, from, n), forked();
+}
 int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, void* s) {
   ++reads;
   return memcpy(to, (void*)from, n), forked();
 }
-int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, void* s) { return memmove((void*)to, (void*)from, n), 0; }
+int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, void* s) {
+  ++copies;
+  return memmove((void*)to, (void*)from, n), 0;
+}
 int cuMemcpyAsync(Address to, Address from, size_t n, void* s) { return memmove((void*)to, (void*)from, n), 0; }
-int cuMemsetD8Async(Address to, unsigned char v, size_t n, void* s) { return memset((void*)to, v, n), 0; }
+int cuMemsetD8Async(Address to, unsigned char v, size_t n, void* s) {
+  ++fills;
+  return memset((void*)to, v, n), 0;
+}
 
 // -- streams and events
 

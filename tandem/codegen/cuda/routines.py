@@ -74,8 +74,9 @@ def concat(fusion, step) -> list:
     for x in step.inputs:
         starts = [start if a == axis else 0 for a in range(len(out.shape))]
         part = memory.slice_(out, starts, [1] * len(out.shape), x.shape)
-        steps.append(copy(fusion, x, part, step.node))
-        steps[-1].writes = [out]
+        if not (x.kind == "view" and x.base is out):  # else it is there already: codegen/concat.py
+            steps.append(copy(fusion, x, part, step.node))
+            steps[-1].writes = [out]
         start = start + x.shape[axis]
     return steps
 
@@ -256,20 +257,22 @@ extern "C" __global__ void td_copy(const __grid_constant__ Arguments a) {{
     return TextKernel("copy", text)
 
 
-ROW_WORDS = 480  # of a table that is an argument: 2 * kRowsByValue of src/autobatch/device_rows.h
-_ROW_ARGUMENTS = f"""struct Arguments {{ const u64* table; char* to; u64 count, size; u64 row[{ROW_WORDS}]; }};
+ROW_WORDS = 480  # of a table that is an argument: 2 * kRowsByValue of src/tensor/device_rows.h
+_ROW_ARGUMENTS = f"""struct Arguments {{ const u64* table; char* to[4]; u64 each, first, count, size; u64 row[{ROW_WORDS}]; }};
 DEVICE u64 word(const Arguments& a, u64 i) {{ return a.table ? a.table[i] : a.row[i]; }}"""
 
 
 def join_rows_kernel(size: int) -> TextKernel:
     """Rows from many places one after the other, in elements of `size` bytes: Note [Rows by one launch] in
-    src/autobatch/device_rows.h."""
+    src/tensor/device_rows.h."""
     t = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "ulonglong2"}[size]
     text = f"""{_ROW_ARGUMENTS}
 extern "C" __global__ void __launch_bounds__(256) td_join_rows(const __grid_constant__ Arguments a) {{
   for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < (i64)(a.count * a.size); i += (i64)gridDim.x * 256) {{
-    const i64 r = udiv(i, (i64)a.size);
-    (({t}*)a.to)[i] = ((const {t}*)word(a, r))[i - r * (i64)a.size];
+    const i64 r = udiv(i, (i64)a.size), k = i - r * (i64)a.size;
+    u64 row = a.first + r, block = 0;
+    for (; row >= a.each; row -= a.each) ++block;
+    (({t}*)a.to[block])[row * a.size + k] = ((const {t}*)word(a, r))[k];
   }}
 }}
 """

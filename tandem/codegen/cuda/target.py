@@ -53,6 +53,7 @@ class CudaTarget(Target):
     keeps_narrow = True
     keeps_along = True
     picks_at_once = True
+    joins_concats = True
 
     def image_axes(self, graph) -> int:
         return 4
