@@ -14,9 +14,10 @@ def reshape(w, node, x):
     shape = node.op.shape
     if sum(isinstance(d, Sym) for d in shape) == 1 and all(isinstance(d, Sym) or d > 0 for d in shape):
         target = w.constant(np.array([-1 if isinstance(d, Sym) else d for d in shape], np.int64))
-    else:
-        target = w.shape(shape)
-    return w.emit("Reshape", [x, target], allowzero=int(any(not isinstance(d, Sym) and d == 0 for d in shape)))
+        return w.emit("Reshape", [x, target], allowzero=0)
+    # A size may be 0 when it runs, which else stands for the size that there is.
+    zero = any(isinstance(d, Sym) or d == 0 for d in shape)
+    return w.emit("Reshape", [x, w.shape(shape)], allowzero=int(zero))
 
 
 @writes("permute")
@@ -74,7 +75,7 @@ def embed(w, node, x):
         pads[ndim + 1 + a + 1] = step - 1
         wide = w.emit("Pad", [wide, w.constant(pads), zero])
         shape[a] = shape[a] * step
-        x = w.emit("Reshape", [wide, w.shape(shape)])
+        x = w.emit("Reshape", [wide, w.shape(shape)], allowzero=1)
         keep = shape[a] - (step - 1)  # what follows the last element may not fit
         x = w.emit("Slice", [x, w.shape([0]), w.shape([keep]), w.constant(np.array([a], np.int64))])
         shape[a] = keep
