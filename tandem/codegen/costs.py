@@ -32,6 +32,7 @@ class CudaCosts:
     """Of a device with so many multiprocessors."""
 
     cheap = 32  # arithmetic is cheaper there than memory
+    row_of_a_block = 1 << 14  # elements that one block reads in about the time of a launch
 
     def __init__(self, processors: int):
         self.chunk_blocks = 8 * processors  # rows are cut in chunks until there are so many: two rounds of four on each

@@ -26,7 +26,7 @@ from tandem.codegen.lowering import Lowering, lowering_step
 from tandem.codegen.reads import Reads
 from tandem.codegen.target import Target
 from tandem.graph.ir import Graph, Value
-from tandem.graph.symbolic import hint
+from tandem.graph.symbolic import hint, product
 from tandem.ops.again import Again
 from tandem.ops.arithmetic import Cast
 from tandem.ops.complexes import AsComplex, AsReal, Part
@@ -218,7 +218,8 @@ class Fusion(Reads):
         if self.target.reads_across(compute, kept, node.op.kind):
             compute.unit = kept[-1]
         rows = not kept or compute.unit in compute.reduced
-        split = not is_arg and (not kept or not rows)
+        whole = not kept and not self.target.reduces_alone(product(compute.domain))  # all elements, by many
+        split = not is_arg and (whole or not rows)
         compute.role = "partial" if split else "reduce"
         if split:
             partial = compute

@@ -87,6 +87,10 @@ class Target:
         """Whether a reduction of rows that lie in memory takes many short ones at a time, one element of each after the other."""
         return False
 
+    def reduces_alone(self, count) -> bool:
+        """Whether so many elements are one row, which is reduced with what follows it, rather than parts for many."""
+        return False
+
     def rows_at_once(self, group) -> int:
         """How many rows a kernel that makes passes over rows takes side by side."""
         return 1

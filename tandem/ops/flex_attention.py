@@ -12,6 +12,10 @@ On the CPU each becomes a kernel that the routine calls for blocks of the matrix
 src/library/block_kernel.h), so the matrix never exists. `kinds` says which blocks of it nobody sees, and which need no `hidden`.
 Elsewhere, for second derivatives, and for gradients of what score functions capture, the same formula is written with matrix
 products: exact, and quadratic in memory.
+
+Note [Shared heads as rows]
+Where heads of queries share one of keys and causality does not tell rows apart, they may as well be rows of one head: (B, H, T, D)
+is (B, G, H / G T, D) in the same memory. So a step of one token reads every key once, and none is repeated for each head.
 """
 
 from __future__ import annotations
@@ -103,6 +107,11 @@ class _Flexible(Region):
         )
         return F.Reshape((x.shape[0], heads, *x.shape[2:]))(spread)
 
+    def _shares_rows(self, q, k, mask) -> bool:
+        """Whether queries that share a head of keys may be rows of one head: Note [Shared heads as rows]."""
+        single = type(q.shape[2]) is int and q.shape[2] == 1
+        return q.shape[1] != k.shape[1] and not self.causal and (single or mask is None)
+
     def _exponents(self, q, k, rest) -> Value:
         mask, consts = self._parts(rest)
         # a mask in its own, small form; causality like any
@@ -153,7 +162,11 @@ class FlexAttention(_Flexible):
             return self.formula(q, k, v, *rest)
         mask, _ = self._parts(rest)
         masks = () if mask is None else (full_expand(mask, (*q.shape[:3], k.shape[2])),)
-        return Attention(self.causal, self.masked, self.scale)(q, self._heads(q, k), self._heads(q, v), *masks)
+        attention = Attention(self.causal, self.masked, self.scale)
+        if self._shares_rows(q, k, mask):
+            out, sums = attention(_rows_of(q, k), k, v, *(_rows_of(m, k) for m in masks))
+            return F.Reshape((*q.shape[:3], v.shape[3]))(out), F.Reshape(q.shape[:3])(sums)
+        return attention(q, self._heads(q, k), self._heads(q, v), *masks)
 
     def grad(self, g, q, k, v, *rest, out, wanted):
         mask, consts = self._parts(rest)
@@ -196,8 +209,12 @@ class FlexAttentionBackward(_Flexible):
         mask, _ = self._parts(rest)
         if self._plain():
             masks = () if mask is None else (full_expand(mask, (*q.shape[:3], k.shape[2])),)
-            heads = [self._heads(q, x) for x in (k, v)]
-            made = AttentionBackward(self.causal, self.masked, self.scale)(g, q, *heads, out, sums, *masks)
+            backward = AttentionBackward(self.causal, self.masked, self.scale)
+            if self._shares_rows(q, k, mask):
+                g, rows, out, *masks = (_rows_of(x, k) for x in (g, q, out, *masks))
+                made = backward(g, rows, k, v, out, F.Reshape(out.shape[:3])(sums), *masks)
+                return F.Reshape(q.shape)(made[0]), made[1], made[2]
+            made = backward(g, q, *(self._heads(q, x) for x in (k, v)), out, sums, *masks)
             return made[0], _summed(made[1], k), _summed(made[2], v)
         return self._formula(g, q, k, v, *rest)
 
@@ -210,6 +227,12 @@ class FlexAttentionBackward(_Flexible):
         # given_out and sums are functions of the others, which the formula goes through, so they take no gradient themselves.
         made = hooks.vjp(self._formula, [incoming, q, k, v, *rest], list(g))
         return [*made[:4], None, None, *made[4:]]
+
+
+def _rows_of(x: Value, k: Value) -> Value:
+    """(B, H, T, *), where H heads share those of k: (B, G, H / G T, *)."""
+    b, h, t, last = x.shape
+    return F.Reshape((b, k.shape[1], h // k.shape[1] * t, last))(x)
 
 
 def _summed(g: Value, x: Value) -> Value:

@@ -38,6 +38,13 @@ def labels_of(captured: Captured) -> Labels:
     return Labels(scopes, inputs, captured.report.name if captured.report is not None else "")
 
 
+def state_of(captured: Captured) -> set[int]:
+    """The leaves that are parameters or buffers of a module that was called."""
+    _, outer = module_calls.modules_of(captured.first, len(captured.calls))
+    known = _parameters({id(m): m for m in outer if m is not None}.values())
+    return {i for i, address in enumerate(captured.addresses) if address in known}
+
+
 def _module_paths(inner: list, outer: list, roots: list) -> list[tuple[str, ...]]:
     names = {id(root): {id(m): name for name, m in root.named_modules()} for root in roots}
     made = []
@@ -117,7 +124,7 @@ def _inputs(captured: Captured, roots: list) -> list[str]:
     return [*leaves, *numbers, *[""] * len(captured.ints)]
 
 
-def _parameters(roots: list) -> dict[int, str]:
+def _parameters(roots) -> dict[int, str]:
     made = {}
     for root in roots:
         prefix = f"{root._get_name()}." if len(roots) > 1 else ""

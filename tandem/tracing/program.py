@@ -37,7 +37,7 @@ from tandem.tracing.describe import (
     spanned,
 )
 from tandem.tracing.inputs import input_type
-from tandem.tracing.labels import labels_of
+from tandem.tracing.labels import labels_of, state_of
 
 
 def compile_capture(captured: Captured):
@@ -53,7 +53,7 @@ def compile_capture(captured: Captured):
 
 def _compile(captured: Captured):
     calls, leaves, _, ints, _, writes, symbolic, ended, report, *_ = captured
-    free = _free_axes(leaves, writes, symbolic)
+    free = _free_axes(leaves, writes, symbolic, _fixed(captured))
     free_ints = _free_ints(ints, leaves, free, symbolic)
     known = [_known_sizes(leaf, axes) for leaf, axes in zip(leaves, free, strict=True)]
     shapes = [leaf.shape for leaf in leaves]
@@ -247,18 +247,37 @@ def _leaf(symbols, position: int, description, free: set[int] | None) -> tuple[T
     return input_type(description, size)
 
 
-def _free_axes(leaves, writes, symbolic: bool) -> list[set[int] | None]:
+def _free_axes(leaves, writes, symbolic: bool, fixed: set[int]) -> list[set[int] | None]:
     """Which sizes of each input the program computes with: all of them, or at first only those of the leading axis of data.
 
-    Batches are what changes most, and a size that is known costs nothing to compile. What is written or has a gradient is no data.
+    Batches are what changes most, and a size that is known costs nothing to compile. What is written or has a gradient is no data,
+    nor is what a module has: `fixed`.
     """
     if symbolic:
-        return [None] * len(leaves)
-    written = {leaf for leaf, _, _ in writes}
+        return [set() if position in fixed else None for position in range(len(leaves))]
+    kept = fixed | {leaf for leaf, _, _ in writes}
     return [
-        {0} if position not in written and not leaf.requires_grad and leaf.shape and leaf.layout == ROW_MAJOR else set()
+        {0} if position not in kept and not leaf.requires_grad and leaf.shape and leaf.layout == ROW_MAJOR else set()
         for position, leaf in enumerate(leaves)
     ]
+
+
+def _fixed(captured: Captured) -> set[int]:
+    """Inputs whose sizes stay: parameters and buffers of the modules that were called. Not so where earlier programs of the same
+    calls had them in other sizes, as when a function is called with one module after the other."""
+    found = state_of(captured)
+    if not found or not captured.symbolic:
+        return found
+    names, operands = [call.plan.name for call in captured.calls], [call.operands for call in captured.calls]
+    earlier = [
+        entry["shapes"]
+        for entry in captured.report or ()
+        if entry is not None
+        and [site.name for site in entry["sites"]] == names
+        and [given for _, given in entry["given"]] == operands
+    ]
+    same = (all(shapes[i] == captured.leaves[i].shape for i in found) for shapes in earlier)
+    return found if earlier and all(same) else set()
 
 
 def _free_ints(ints, leaves, free, symbolic: bool) -> list[bool]:

@@ -40,14 +40,16 @@ def _tiles(node, lines: Dim, n: Dim, key: str, setup: str, t: Text, keys: Buffer
     body = f"""__shared__ u64 k[{TILE}]; __shared__ i32 q[{TILE}];
 const i64 line = udiv((i64)blockIdx.x, (i64){count}), tile = blockIdx.x - line * {count}, base = tile * {TILE};
 {setup}
-for (int j = threadIdx.x; j < {TILE}; j += 256) {{
+int width = 1;  // of what there is, as a power of 2
+while (width < {TILE} && width < {length} - base) width *= 2;
+for (int j = threadIdx.x; j < width; j += 256) {{
   const i64 e = base + j;
   k[j] = e < {length} ? {key} : ~0ull;
   q[j] = e < {length} ? j : 0x40000000 + j;
 }}
-for (int size = 2; size <= {TILE}; size *= 2) for (int step = size / 2; step > 0; step /= 2) {{
+for (int size = 2; size <= width; size *= 2) for (int step = size / 2; step > 0; step /= 2) {{
   __syncthreads();
-  for (int j = threadIdx.x; j < {TILE}; j += 256) {{
+  for (int j = threadIdx.x; j < width; j += 256) {{
     const int o = j ^ step;
     if (o > j) {{
       const bool up = (j & size) == 0;
@@ -57,7 +59,7 @@ for (int size = 2; size <= {TILE}; size *= 2) for (int step = size / 2; step > 0
   }}
 }}
 __syncthreads();
-for (int j = threadIdx.x; j < {TILE}; j += 256) if (base + j < {length}) {{
+for (int j = threadIdx.x; j < width; j += 256) if (base + j < {length}) {{
   {to_keys}[line * {length} + base + j] = k[j];
   {to_places}[line * {length} + base + j] = base + q[j];
 }}"""
@@ -185,17 +187,19 @@ const auto packed = [&](i64 e) -> u64 {{
   {digits}
   return (({inside}) ? (u64)({row}) << 32 : 0xffffffffull << 32) | (u64)e;
 }};
-for (int j = threadIdx.x; j < {PACKED_TILE}; j += {PACKED_THREADS}) k[j] = packed(base + j);
-for (int size = 2; size <= {PACKED_TILE}; size *= 2) for (int step = size / 2; step > 0; step /= 2) {{
+int tile = 1;  // all that there is, as a power of 2
+while (tile < {PACKED_TILE} && tile < {length} - base) tile *= 2;
+for (int j = threadIdx.x; j < tile; j += {PACKED_THREADS}) k[j] = packed(base + j);
+for (int size = 2; size <= tile; size *= 2) for (int step = size / 2; step > 0; step /= 2) {{
   __syncthreads();
-  for (int pair = threadIdx.x; pair < {PACKED_TILE // 2}; pair += {PACKED_THREADS}) {{
+  for (int pair = threadIdx.x; pair < tile / 2; pair += {PACKED_THREADS}) {{
     const int j = (pair & ~(step - 1)) * 2 + (pair & (step - 1)), o = j + step;
     const u64 x = k[j], y = k[o];
     if ((x > y) == ((j & size) == 0)) {{ k[j] = y; k[o] = x; }}
   }}
 }}
 __syncthreads();
-for (int j = threadIdx.x; j < {PACKED_TILE}; j += {PACKED_THREADS}) if (base + j < {length}) {to}[base + j] = k[j];"""
+for (int j = threadIdx.x; j < tile; j += {PACKED_THREADS}) if (base + j < {length}) {to}[base + j] = k[j];"""
     steps = [t.step(body, ceildiv(n, PACKED_TILE), _WRAP)]
     width = PACKED_TILE
     while n > width:  # a symbolic size leaves a guard

@@ -131,6 +131,9 @@ class CudaTarget(Target):
             return channels_last_strides(node.outputs[0].type.shape)
         return None
 
+    def reduces_alone(self, count) -> bool:
+        return type(count) is int and count <= self.costs.row_of_a_block
+
     def sums_across(self, group, reduced: frozenset, dtype) -> bool:
         """Whether a kernel over rows can also sum across them."""
         return cuda_nests.sums_across(group, reduced, dtype)
