@@ -5,6 +5,7 @@ from __future__ import annotations
 from tandem import dtypes
 from tandem.codegen import buffer as memory
 from tandem.codegen.buffer import Buffer
+from tandem.codegen.cuda import few_rows
 from tandem.codegen.cuda.attention import attention, attention_backward, attention_backward_packed
 from tandem.codegen.cuda.counting import COUNTING
 from tandem.codegen.cuda.depthwise import conv_backward_data, conv_backward_weight, conv_forward
@@ -201,9 +202,11 @@ for (i64 i = first; i < last; ++i) {{ {digits} if ({zero}) {{ {stores} ++place; 
 
 
 def matmul(fusion, step) -> list | None:
-    """Products of types that the library does not have: one thread per element."""
+    """Products of types that the library does not have: one thread per element; and those of a few rows."""
     a, b, *bias = step.inputs
     out = step.outputs[0]
+    if few_rows.suits(a, b, out):
+        return few_rows.few_rows(step)
     if out.dtype.kind == "float":
         return None
     t = Text("matmul", step.node)
