@@ -23,7 +23,9 @@ int cublasLtMatmulAlgoGetHeuristic(void* h, void* d, void* a, void* b, void* c, 
   memset(results, 0, 64 + sizeof(size_t) + 24);  // one, which needs no memory
   return *found = 1, 0;
 }
-DOES(cublasLtMatmul)
+static long long products;
+int cublasLtMatmul() { return ++products, 0; }
+long long stand_in_products() { return products; }
 
 MAKES(cudnnCreate)
 DOES(cudnnSetStream)

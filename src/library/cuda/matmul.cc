@@ -270,18 +270,25 @@ bool readable(const View& v, Matrix& matrix) {
   return false;
 }
 
-void make_readable(int device, const View& v, Readable& out) {
-  out.view = v;
-  if (readable(v, out.matrix)) return;
+// A copy in rows without gaps.
+void make_dense(int device, const View& v, Readable& out) {
+  View dense = v;
   int64_t step = 1;
   for (int i = v.ndim - 1; i >= 0; --i) {
-    out.view.strides[i] = step;
+    dense.strides[i] = step;
     step *= v.shape[i];
   }
-  out.memory = std::make_unique<cuda::Workspace>(device, static_cast<size_t>(step) * item_size(v.dtype));
-  out.view.data = out.memory->data();
-  cuda::copy_elements(device, v, out.view);
-  TD_CHECK(readable(out.view, out.matrix));
+  auto memory = std::make_unique<cuda::Workspace>(device, static_cast<size_t>(step) * item_size(v.dtype));
+  dense.data = memory->data();
+  cuda::copy_elements(device, v, dense);
+  TD_CHECK(readable(dense, out.matrix));
+  out.view = dense;
+  out.memory = std::move(memory);
+}
+
+void make_readable(int device, const View& v, Readable& out) {
+  out.view = v;
+  if (!readable(v, out.matrix)) make_dense(device, v, out);
 }
 
 // Leading axes, merged where all three move through them as through one.
@@ -301,6 +308,53 @@ Batch merge_batch(const View* const (&views)[3], int count) {
     for (int v = 0; v < 3; ++v) b.strides[v][at] = views[v]->strides[i];
   }
   return b;
+}
+
+// Products in a batch whose axes do not merge are a call for each place of the outer ones. See Note [Batches of
+// products].
+int64_t calls_of(const Batch& b) {
+  int64_t calls = 1;
+  for (int i = 0; i < b.ndim - 1; ++i) calls *= b.shape[i];
+  return calls;
+}
+
+void longest_last(Batch& b) {
+  if (b.ndim < 2) return;
+  const int last = b.ndim - 1, longest = static_cast<int>(std::max_element(b.shape, b.shape + b.ndim) - b.shape);
+  std::swap(b.shape[longest], b.shape[last]);
+  for (auto& strides : b.strides) std::swap(strides[longest], strides[last]);
+}
+
+// Note [Batches of products]
+// cuBLASLt takes one axis of a batch. Heads of attention that are views of what lies as (batch, tokens, heads, width)
+// have two that do not merge: the longer one is left to the library, and the other is a loop of calls. Where these take
+// longer than copies of the operands that stand in the way, they are copied.
+constexpr double kCallMicroseconds = 4;
+constexpr double kCopiedPerMicrosecond = 16384;  // bytes, by a multiprocessor
+
+Batch batch_of(int device, Readable& a, Readable& b, const View& c, int count) {
+  Batch batch = merge_batch({&a.view, &b.view, &c}, count);
+  longest_last(batch);
+  const int64_t calls = calls_of(batch);
+  if (calls == 1 || merge_batch({&c, &c, &c}, count).ndim > 1) return batch;
+  double cost = 0;
+  for (Readable* x : {&a, &b}) {
+    if (merge_batch({&x->view, &x->view, &c}, count).ndim < 2) continue;
+    for (int i = 0; i < count; ++i)
+      if (x->view.shape[i] > 1 && x->view.strides[i] == 0) return batch;  // repeated: a copy would be larger
+    const double bytes = 2.0 * static_cast<double>(x->view.numel() * static_cast<int64_t>(item_size(x->view.dtype)));
+    cost += kCallMicroseconds + bytes / (kCopiedPerMicrosecond * cuda::properties(device).multiprocessors);
+  }
+  if (cost >= kCallMicroseconds * static_cast<double>(calls - 1)) return batch;
+  for (Readable* x : {&a, &b}) {
+    if (merge_batch({&x->view, &x->view, &c}, count).ndim < 2) continue;
+    Readable dense;
+    make_dense(device, x->view, dense);
+    *x = std::move(dense);
+  }
+  batch = merge_batch({&a.view, &b.view, &c}, count);
+  longest_last(batch);
+  return batch;
 }
 
 // c = a b + bias, or c += a b.
@@ -339,12 +393,11 @@ void product(const Call& call, View a, View b, View c, const View* bias, bool ad
     cuda::copy_elements(device, *bias, to);
     bias_data = to.data;
   }
-  const Batch batch = merge_batch({&ra.view, &rb.view, &c}, nd - 2);
+  const Batch batch = batch_of(device, ra, rb, c, nd - 2);
   const int64_t inner = batch.ndim ? batch.shape[batch.ndim - 1] : 1;
   int64_t offsets[3] = {0, 0, 0};
   for (int v = 0; v < 3 && batch.ndim; ++v) offsets[v] = batch.strides[v][batch.ndim - 1];
-  int64_t outer = 1;
-  for (int i = 0; i < batch.ndim - 1; ++i) outer *= batch.shape[i];
+  const int64_t outer = calls_of(batch);
 
   uint64_t low_bits = reinterpret_cast<uint64_t>(ra.view.data) | reinterpret_cast<uint64_t>(rb.view.data) |
                       reinterpret_cast<uint64_t>(c.data) | 256;

@@ -34,31 +34,32 @@ def few_rows(step) -> list:
     pa, pb = t.pointer(a), t.pointer(b)
     length, step_a, step_b = t.dim(a.shape[1]), t.dim(a.strides[0]), t.dim(b.strides[1])
     start = read(out.dtype, t.at(bias[0], ["column"])) if bias else "0.f"
-    each = f"""for (int r = 0; r < {rows}; ++r) {{
-    alignas(16) T x[{piece}];
-    load(x, {pa} + r * {step_a} + k);
+    every = lambda load: (
+        f"""#pragma unroll 4
+  for (; k + {piece} <= {length}; k += {32 * piece}) {{
+    alignas(16) T w[{piece}], x[{piece}];
+    {load}<{piece}>(w, row + k);
 #pragma unroll
-    for (int q = 0; q < {piece}; ++q) s[r] += widened(w[q]) * widened(x[q]);
+    for (int r = 0; r < {rows}; ++r) {{
+      {load}<{piece}>(x, {pa} + r * {step_a} + k);
+#pragma unroll
+      for (int q = 0; q < {piece}; ++q) s[r] += widened(w[q]) * widened(x[q]);
+    }}
   }}"""
+    )
     body = f"""const int lane = threadIdx.x & 31;
 const i64 column = (i64)blockIdx.x * {_WARPS} + (threadIdx.x >> 5);
 if (column >= {t.dim(columns)}) return;
 const T* row = {pb} + column * {step_b};
 float s[{rows}] = {{}};
 i64 k = (i64)lane * {piece};
-const auto add = [&](auto load) {{
-#pragma unroll 4
-  for (; k + {piece} <= {length}; k += {32 * piece}) {{
-  alignas(16) T w[{piece}];
-  load(w, row + k);
-#pragma unroll
-  {each}
-  }}
-}};
 bool whole = ((u64)row & 15) == 0;
 for (int r = 0; r < {rows}; ++r) whole = whole && ((u64)({pa} + r * {step_a}) & 15) == 0;
-if (whole) add([](T* to, const T* from) {{ *(uint4*)to = *(const uint4*)from; }});
-else add([](T* to, const T* from) {{ for (int q = 0; q < {piece}; ++q) to[q] = from[q]; }});
+if (whole) {{
+{every("load_all")}
+}} else {{
+{every("load_each")}
+}}
 for (; k < {length}; ++k)  // the last piece, if it is shorter, is one lane's
   for (int r = 0; r < {rows}; ++r) s[r] += widened(row[k]) * widened({pa}[r * {step_a} + k]);
 #pragma unroll
@@ -75,7 +76,10 @@ if (lane == 0) for (int r = 0; r < {rows}; ++r) {{
 def _helpers(dtype) -> str:
     kind = {dtypes.bfloat16: "bf16", dtypes.float16: "f16", dtypes.float32: "float"}[dtype]
     widened = "x" if dtype is dtypes.float32 else "widen(x)"
-    return f"typedef {kind} T;\nDEVICE float widened(T x) {{ return {widened}; }}"
+    return f"""typedef {kind} T;
+DEVICE float widened(T x) {{ return {widened}; }}
+template <int n> DEVICE void load_each(T* to, const T* from) {{ for (int k = 0; k < n; ++k) to[k] = from[k]; }}
+"""
 
 
 __all__ = ["few_rows", "suits"]
