@@ -52,9 +52,12 @@ def attend(query, key, value, heads: int, weights, bias, bias_k, bias_v, add_zer
            static_v=None):  # fmt: skip
     """(N, T, E), (N, S, ...), (N, S, ...) -> (N, T, E), and (N, T, S) or (N, heads, T, S) or None. weights: one for all three, or
     three."""
-    # The causal limit is a hint for a mask that is given anyway; alone it is not allowed, as in PyTorch.
+    # A hint that the mask which is given is the causal one; alone it is not allowed, as in PyTorch.
     if is_causal and attn_mask is None:
         raise ValueError("is_causal=True needs the causal attn_mask too")
+    causal = is_causal and key_padding_mask is None and not need_weights and bias_k is None and not add_zero_attn
+    if causal:
+        attn_mask = None  # which is not looked at, then
     embed = query.shape[-1]
     q, k, v = _project(query, key, value, embed, weights, bias)
     extra = 0
@@ -73,7 +76,7 @@ def attend(query, key, value, heads: int, weights, bias, bias_k, bias_v, add_zer
         out, seen = _with_weights(q, k, v, mask, drop)
         seen = seen.mean(1) if average else seen
     else:
-        out, seen = ops.scaled_dot_product_attention(q, k, v, mask, drop), None
+        out, seen = ops.scaled_dot_product_attention(q, k, v, mask, drop, causal), None
     return ops.linear(out.transpose(1, 2).flatten(2), out_weight, out_bias), seen
 
 

@@ -231,7 +231,9 @@ def ctc_loss(
     log_probs = log_probs.unsqueeze(1) if single else log_probs
     steps, batch = log_probs.shape[:2]
     lengths = [asarray(v).reshape(-1).to(dtypes.int64) for v in (input_lengths, target_lengths)]
-    counts = [int(n) for n in lengths[1].tolist()]
+    counts = [int(n) for n in lengths[1].tolist()] if targets.ndim == 1 else []
+    lengths = [v.to(log_probs.device) for v in lengths]  # they may be in host memory
+    targets = targets.to(log_probs.device)
     if targets.ndim == 1:
         longest, rows, start = max(counts, default=0), [], 0
         for n in counts:
@@ -240,10 +242,10 @@ def ctc_loss(
         targets = F.stack(rows)
     targets = targets.to(dtypes.int64)
     size = targets.shape[1]
-    labels = F.full((batch, 2 * size + 1), blank, dtype=dtypes.int64)
+    labels = F.full((batch, 2 * size + 1), blank, dtype=dtypes.int64, device=log_probs.device)
     labels[:, 1::2] = targets
     # A blank may be left out between two labels that differ.
-    may_skip = F.full(labels.shape, False, dtype=dtypes.bool_)
+    may_skip = F.full(labels.shape, False, dtype=dtypes.bool_, device=log_probs.device)
     may_skip[:, 3::2] = targets[:, 1:] != targets[:, :-1]
     alpha = _ctc_start(log_probs, labels)
     for t in range(1, steps):

@@ -85,3 +85,20 @@ for packed in (pack_sequence(words, enforce_sorted=False), padded):
 """,
         tmp_path,
     )
+
+
+def test_lengths_and_masks_in_host_memory_go_with_tensors_on_a_device(tmp_path):
+    run(
+        """
+F = td.nn.functional
+scores = td.zeros(20, 3, 5, device="cuda", requires_grad=True)
+for targets in (td.ones(3, 4, dtype=td.int64), td.ones(3, 4, dtype=td.int64).cuda(), td.ones(9, dtype=td.int64)):
+    loss = F.ctc_loss(F.log_softmax(scores, -1), targets, td.tensor([20, 19, 18]), td.tensor([4, 3, 2]))
+    assert loss.device == "cuda:0"
+    loss.backward()
+layer = td.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).cuda()
+mask = td.nn.Transformer.generate_square_subsequent_mask(6)
+assert layer(td.ones(2, 6, 8, device="cuda"), mask, is_causal=True).device == "cuda:0"
+""",
+        tmp_path,
+    )

@@ -117,8 +117,8 @@ def test_long_chains():
 
     found = []
     for device in ("cpu", "cuda"):
-        weight = w.to(device).requires_grad_()
-        own = x.to(device).requires_grad_()
+        weight = w.clone().to(device).requires_grad_()
+        own = x.clone().to(device).requires_grad_()
         h = program(structure, own, state=td.zeros(8, device=device))
         h.sum().backward()
         found.append([t.detach().cpu().numpy() for t in (h, weight.grad, own.grad)])

@@ -53,3 +53,15 @@ def test_an_encoder_and_a_decoder_learn_to_copy():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_a_causal_hint_takes_the_place_of_its_mask():
+    td.manual_seed(0)
+    attend, x = td.nn.MultiheadAttention(8, 2, batch_first=True), td.randn(2, 5, 8)
+    mask = td.nn.Transformer.generate_square_subsequent_mask(5)
+    expected = attend(x, x, x, attn_mask=mask, need_weights=False)[0]
+    hinted = attend(x, x, x, attn_mask=mask, need_weights=False, is_causal=True)[0]
+    td.testing.assert_close(hinted, expected)
+    padding = td.tensor([[False] * 5, [False] * 4 + [True]])
+    both = attend(x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=True)[0]
+    td.testing.assert_close(both[0], expected[0])
