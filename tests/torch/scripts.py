@@ -1,13 +1,11 @@
 """Programs that are run in processes of their own."""
 
-import subprocess
-import sys
 import textwrap
+
+from tests.processes import run_script
 
 
 def run(program: str, tmp_path) -> str:
-    path = tmp_path / "program.py"
-    path.write_text(textwrap.dedent(program))
-    made = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=300)
+    made = run_script(textwrap.dedent(program), tmp_path)
     assert made.returncode == 0, made.stderr
     return made.stdout
