@@ -97,7 +97,7 @@ def test_lines_of_text(tmp_path):
     data = sources.TextLines([tmp_path / "a.txt", tmp_path / "b.txt"])
     assert ["one", "two", "drei ü"] == list(data)
     for count in (0, 2):
-        assert [("one", "two"), ("drei ü",)] == list(DataLoader(data, batch_size=2, num_workers=count))
+        assert [["one", "two"], ["drei ü"]] == list(DataLoader(data, batch_size=2, num_workers=count))
     assert [3, 3, 6] == [int(b) for b in DataLoader(data.map(len))]
 
 
