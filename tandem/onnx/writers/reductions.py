@@ -23,7 +23,7 @@ def reduce(w, node, x):
     if op.kind in ("any", "all"):
         narrow = w.cast(x, dtypes.int32)
         result = w.emit("ReduceMax" if op.kind == "any" else "ReduceMin", [narrow, axes], keepdims=1)
-        return w.cast(result, dtypes.bool_)
+        return w.emit("Greater", [result, w.scalar(0, dtypes.int32)])  # of nothing it is the type's end
     wanted = node.outputs[0].dtype
     x = w.cast(x, wanted)
     return w.emit(_KINDS[op.kind], [x, axes], keepdims=1)

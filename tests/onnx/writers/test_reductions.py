@@ -1,5 +1,7 @@
 """Running results along axes of free sizes, order, positions."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -39,3 +41,23 @@ def test_medians_along_axes_of_any_size():
     for shape in [(3, 5), (4, 8)]:
         x = td.randn(*shape)
         assert x.median(-1)[0].tolist() == loaded(x)[0].tolist()
+
+
+def test_any_and_all_of_no_elements(tmp_path):
+    def seen(x):
+        same = x[:, None] == x[: x.shape[0] % 3]
+        return same.any(1), same.all(1)
+
+    path = tmp_path / "m.onnx"
+    td.onnx.save(seen, (td.randn(4),), path, dynamic={"x": (0,)})
+    ways = [td.onnx.load(path)]
+    if importlib.util.find_spec("onnxruntime") is not None:
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        ways.append(lambda x: session.run(None, {session.get_inputs()[0].name: x.numpy()}))
+    for n in (3, 4, 5, 6):
+        x = td.randn(n)
+        for run in ways:
+            for expected, made in zip(seen(x), run(x), strict=True):
+                assert expected.tolist() == made.tolist()
