@@ -127,7 +127,6 @@ for prompt, count in ((4, 20), (7, 12)):  # the second time by a program that co
             llama.generate(td.ones(1, prompt, dtype=td.int64), count + steps, temperature=0)
         found = Counter(s.name for s in p.steps if s.kind == "kernel")
         norms = Counter(s.name for s in p.steps if s.kind == "kernel" and s.op == "rms_norm")
-        made = found["attention"] // 2 if "attention" in found else 0
         assert sum(norms.values()) <= 5 * (count + steps), (norms, found)
         assert "sum" not in norms, norms
         keys = [s for s in p.steps if s.kind == "kernel" and s.op == "scaled_dot_product_attention" and s.name == "slice"]

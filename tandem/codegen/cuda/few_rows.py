@@ -1,8 +1,7 @@
 """Products of a row or a few with a matrix whose columns lie in memory, as a layer's weight does: most of a step of one token.
 
-Such a product reads the matrix once and computes little, so it is as fast as memory is read. A warp takes one column of the result:
-its lanes read neighbouring pieces of that column, and the few rows stay in the cache. Libraries are made for tiles and read a
-matrix like this at a fraction of that speed.
+Such a product reads the matrix once and computes little. A warp takes one column of the result: its lanes read neighbouring pieces
+of that column, and the few rows stay in the cache. Libraries are made for tiles, most of which would be empty.
 """
 
 from __future__ import annotations
